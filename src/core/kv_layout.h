@@ -1,0 +1,46 @@
+// What: KvLayout, the one list of a model's per-token buffers (k, v; later latent, rope, scales, index keys, draft k/v).
+// Owner: the model makes it; device pool, sizing, tiers, transfer and cache identity are all derived from it.
+// Thread: immutable after construction.
+// Invariant: no second list of planes exists anywhere; bytes_per_page() is what every level of the cache allocates.
+// Storage: a plane of an owning layer is one array [page][token in page][elements_per_token] of its dtype.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace levada::core {
+
+struct KvPlane {
+  std::string name;                // "k", "v", ...
+  std::string group = "target";    // identity and hits are per group (law 8): "target", later "draft"
+  DType dtype = DType::kF32;
+  std::int32_t elements_per_token = 0;   // per layer
+  std::vector<std::int32_t> layers;      // owning layers, ascending
+
+  std::int64_t bytes_per_token_per_layer() const;
+};
+
+class KvLayout {
+ public:
+  // Aborts on an empty plane list, a plane without layers or elements, or page_size_tokens < 1.
+  KvLayout(std::int32_t page_size_tokens, std::vector<KvPlane> planes);
+
+  std::int32_t page_size_tokens() const { return page_size_tokens_; }
+  const std::vector<KvPlane>& planes() const { return planes_; }
+  // Sum over planes and their owning layers.
+  std::int64_t bytes_per_token() const;
+  std::int64_t bytes_per_page() const;
+  // Pages needed for `tokens` tokens: the only place that rounds (law 5).
+  std::int32_t pages_for(std::int64_t tokens) const;
+  // Stable text over page size and all planes; part of the cache identity (law 8).
+  std::string identity() const;
+
+ private:
+  std::int32_t page_size_tokens_;
+  std::vector<KvPlane> planes_;
+};
+
+}  // namespace levada::core

@@ -1,0 +1,70 @@
+// What: StepPlan, one forward step over a mixed batch with every decision already taken, and StepResult, its answer.
+// Owner: built by the scheduler, moved to the executor; the result is moved back. Nobody shares either.
+// Thread: crosses from the scheduler's thread to the worker's and back, never both at once.
+// Invariant: executors are stateless between steps apart from the KV bytes and the tokens sampled by the step before;
+// sum of slice counts == tokens.size() == positions.size(); every page id is explicit; rows of a slice are consecutive.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "core/ids.h"
+#include "core/token_range.h"
+
+namespace levada::core {
+
+// The rows one request contributes. KV of tokens [0, range.first) is already in its pages; this step writes
+// [range.first, range.end()). block_table entry p covers tokens [p * page_size, (p + 1) * page_size).
+struct PlanSlice {
+  TokenRange range;
+  std::int32_t first_row = 0;            // in StepPlan::tokens
+  std::int32_t block_table_first = 0;    // in StepPlan::block_tables
+  std::int32_t block_table_pages = 0;    // >= pages for range.end() tokens
+  std::int32_t sample_row = -1;          // index into StepPlan::samples, or -1: no token wanted (chunk not the last)
+};
+
+// How to choose the token after the last row of a slice. Randomness is counter-based on (seed, position), so a request's
+// tokens don't depend on its neighbours.
+struct SampleRow {
+  std::int32_t row = 0;                  // row of StepPlan::tokens whose logits are used
+  std::int32_t position = 0;             // position the sampled token will have
+  float temperature = 1.0f, top_p = 1.0f, min_p = 0.0f;
+  std::int32_t top_k = 0;
+  std::uint64_t seed = 0;
+  float frequency_penalty = 0.0f, presence_penalty = 0.0f, repetition_penalty = 1.0f;
+  // Known history for penalties, in StepPlan::history: prompt, then output; empty when no penalty is asked.
+  // With lookahead the newest token is not in it yet: it is the row's own input token, appended by the executor.
+  std::int32_t history_first = 0, history_tokens = 0, history_prompt_tokens = 0;
+  bool append_input_to_history = false;
+  // Ids whose logit is set to -inf (min_new_tokens masks eos and stop ids), in StepPlan::banned.
+  std::int32_t banned_first = 0, banned_count = 0;
+};
+
+// tokens[row] is not known yet: it is the token sampled by sample `previous_sample` of the plan submitted just before.
+struct FutureToken {
+  std::int32_t row = 0;
+  std::int32_t previous_sample = 0;
+};
+
+struct StepPlan {
+  StepId step{};
+  std::vector<Token> tokens;
+  std::vector<std::int32_t> positions;
+  std::vector<PlanSlice> slices;
+  std::vector<std::int32_t> block_tables;   // page indices, see PlanSlice
+  std::vector<SampleRow> samples;
+  std::vector<FutureToken> future_tokens;
+  std::vector<Token> history;
+  std::vector<Token> banned;
+};
+
+struct StepResult {
+  StepId step{};
+  // A failed step fails its requests, not the process; then sampled is empty.
+  Status status;
+  std::vector<Token> sampled;               // one per StepPlan::samples
+  std::int64_t compute_us = 0;
+};
+
+}  // namespace levada::core

@@ -1,0 +1,30 @@
+// What: Worker, one rank: executes StepPlans in order on its own thread through the layer loop.
+// Owner: composed at start-up; owns its Model, KvPool and thread.
+// Thread: submit() from the scheduler's thread; everything else on the worker's own.
+// Invariant: exactly one StepResult per plan, in order; a failed step yields a failed result, never an exception or exit.
+#pragma once
+
+#include <memory>
+
+#include "core/step_executor.h"
+#include "model/model.h"
+
+namespace levada::engine {
+
+class Worker final : public core::StepExecutor {
+ public:
+  Worker(std::unique_ptr<model::Model> model, std::unique_ptr<model::KvPool> pool);
+  ~Worker() override;   // finishes the plans already submitted, then joins
+
+  void submit(std::unique_ptr<core::StepPlan> plan) override;
+  void set_result_sink(std::function<void(core::StepResult)> sink) override;
+
+  const model::Model& model() const;
+  const model::KvPool& pool() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace levada::engine

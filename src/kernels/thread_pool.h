@@ -1,0 +1,34 @@
+// What: ThreadPool, the fixed set of threads that CPU kernels split their rows over.
+// Owner: one per engine worker, injected into Context. Thread: parallel_for from one thread at a time.
+// Invariant: thread 0 is the caller; workers sleep when idle (a short bounded spin first, no busy waiting).
+// Splitting never changes a result: each output element is computed by one thread in a fixed order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace levada::kernels {
+
+class ThreadPool {
+ public:
+  // threads >= 1, the caller included.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  int threads() const;
+  // Calls body(begin, end) over a partition of [0, count) whose borders are multiples of `grain`; returns when all are done.
+  template <class Body>
+  void parallel_for(std::int64_t count, std::int64_t grain, Body&& body) {
+    using Plain = std::remove_reference_t<Body>;
+    run(count, grain, [](void* b, std::int64_t begin, std::int64_t end) { (*static_cast<Plain*>(b))(begin, end); },
+        const_cast<void*>(static_cast<const void*>(&body)));
+  }
+
+ private:
+  using Thunk = void (*)(void* body, std::int64_t begin, std::int64_t end);
+  void run(std::int64_t count, std::int64_t grain, Thunk thunk, void* body);
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace levada::kernels

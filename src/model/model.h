@@ -1,0 +1,74 @@
+// What: Model, a loaded decoder-only transformer that computes one layer at a time, and the KV bytes it reads and writes.
+// Mental model: Model = weights, immutable, one per worker. Forward = one step's activations: begin() embeds the step's
+// tokens, layer(l) runs decoder layer l over the paged cache, logits() finishes the rows that need a token.
+// Owner: the engine worker owns Model and KvPool; a Forward is owned by its step and must not outlive either.
+// Thread: the worker's.
+// Invariant: layer(0..L-1) in order, each once. After layer(l), hidden() is the output of decoder layer l (0-based; the
+// last one is the state feeding the final norm), the convention of every capture.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "core/kv_layout.h"
+#include "core/model_info.h"
+#include "core/step_plan.h"
+#include "device/device.h"
+
+namespace levada::model {
+
+struct ModelOptions {
+  std::string dtype = "auto";            // weights: float32, bfloat16, auto (as stored; bfloat16 for GGUF)
+  std::string kv_cache_dtype = "auto";   // auto: bfloat16 for bfloat16 weights, float32 for float32
+  std::int32_t page_size_tokens = 16;
+  std::int32_t context_length_tokens = 0;   // 0: the checkpoint's
+  int threads = 0;                          // CPU kernels; 0: all cores of the affinity mask
+};
+
+// KV bytes of one rank: for each plane of the layout, one buffer over all pages and owning layers.
+class KvPool {
+ public:
+  virtual ~KvPool() = default;
+  virtual const core::KvLayout& layout() const = 0;
+  virtual std::int32_t pages() const = 0;
+  // [pages, page_size, elements_per_token] of one plane in one layer.
+  virtual device::TensorView plane(int plane, int layer) const = 0;
+  // Fills a page's bytes in every plane with 0xFF (NaN), for tests that prove freed pages aren't read.
+  virtual void poison(std::int32_t page) = 0;
+};
+
+class Forward {
+ public:
+  virtual ~Forward() = default;
+  virtual Status layer(int layer) = 0;
+  // [rows, hidden_size] f32 (CPU) or the compute dtype (CUDA), valid until the next call.
+  virtual device::TensorView hidden() const = 0;
+  // Final norm and lm_head for the given rows. f32 [rows.size(), vocab_size] in host memory, valid until the next call.
+  virtual Result<device::TensorView> logits(std::span<const std::int32_t> rows) = 0;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const core::ModelInfo& info() const = 0;
+  virtual const core::KvLayout& kv_layout() const = 0;
+  virtual Result<std::unique_ptr<KvPool>> make_kv_pool(std::int32_t pages) = 0;
+  // `plan` and its arrays must outlive the Forward; all of plan.tokens are known (future tokens filled in).
+  virtual Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) = 0;
+  // Chooses a token per plan.samples[i] from logits row i. Same on every device.
+  virtual Result<std::vector<core::Token>> sample(const core::StepPlan& plan, device::TensorView logits) = 0;
+  // Name of the kernels in use, for /server_info ("cpu avx512, 2 threads").
+  virtual std::string backend() const = 0;
+};
+
+// `path`: a GGUF file or a Hugging Face folder. kNotFound, kDataLoss (damaged), kInvalidArgument (unsupported
+// architecture, with the list of supported ones) or kResourceExhausted (too little memory, with both numbers).
+Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, const ModelOptions& options,
+                                          device::Device& device);
+
+}  // namespace levada::model

@@ -1,0 +1,26 @@
+// What: the scheduler's options; defaults are written here and nowhere else.
+// Owner: cli fills it from flags and recipe. Thread: immutable after start.
+// Invariant: names are SGLang's flag spellings with underscores.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/options.h"
+
+namespace levada::sched {
+
+struct Options {
+  std::int64_t max_running_requests = 64;
+  std::int64_t max_queued_requests = 1024;      // beyond: refused with 429 semantics (kResourceExhausted)
+  std::int64_t chunked_prefill_size = 512;      // tokens per step; -1: whole prompts
+  std::int64_t max_prefill_tokens = 16384;      // M1 rem_input
+  std::string schedule_policy = "fcfs";         // fcfs, lpm
+  bool disable_radix_cache = false;
+  bool disable_overlap_schedule = false;        // off: one-step lookahead
+};
+
+void describe(OptionTable& table, Options& options);
+
+}  // namespace levada::sched

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Cheap checks that need no build: room boundaries that the include roots can't see, formatting, file lengths.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+bad=0
+complain() { echo "lint: $*"; bad=1; }
+
+# A room's include root shows only the rooms it names; relative includes would get around it.
+if grep -rnE '#include "\.\./' src bench tests --include='*.h' --include='*.cc' --include='*.cpp'; then
+  complain "relative include climbs out of its room"
+fi
+
+# Third parties stay in the rooms that house them: header prefix -> rooms that may include it.
+third_party() {
+  local pattern=$1 allowed=$2 file
+  while IFS= read -r file; do
+    [[ "$file" =~ ^src/($allowed)/ ]] || complain "$file includes $pattern: only src/($allowed)/ may"
+  done < <(grep -rlE "#include <($pattern)" src --include='*.h' --include='*.cc')
+}
+third_party 'ATen/|torch/|c10/' 'nn|model'
+third_party 'boost/asio|boost/beast' 'http|cli'
+third_party 'yaml-cpp/' 'recipe'
+third_party 'prometheus/' 'base'
+third_party 'spdlog/' 'base'
+third_party 'pcre2' 'text'
+third_party 'cuda' 'device'
+
+# The clock is injected everywhere above base.
+if grep -rnE '(steady_clock|system_clock|high_resolution_clock)::now' src --include='*.h' --include='*.cc' |
+  grep -vE '^src/(base|http|kernels)/|_test\.cc:'; then
+  complain "reads the time directly: take a Clock"
+fi
+
+if grep -rnE '\b(TODO|FIXME|XXX)\b' src bench tests scripts --include='*.h' --include='*.cc' --include='*.py'; then
+  complain "a TODO stands in for work"
+fi
+
+while read -r lines file; do
+  [ "$lines" -le 600 ] || complain "$file has $lines lines (limit 600)"
+done < <(git ls-files 'src/*.h' 'src/*.cc' 'bench/*.cc' | xargs wc -l | awk '$2 != "total" {print $1, $2}')
+
+if command -v clang-format >/dev/null; then
+  git ls-files '*.h' '*.cc' | xargs clang-format --dry-run -Werror 2>&1 | head -20
+  [ "${PIPESTATUS[1]}" -eq 0 ] || complain "clang-format differs (run clang-format -i)"
+else
+  echo "lint: clang-format is not installed, formatting not checked"
+fi
+[ "$bad" -eq 0 ] && echo "lint: clean"
+exit "$bad"

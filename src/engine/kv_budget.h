@@ -1,0 +1,27 @@
+// What: how many pages the KV pool gets: the one place where capacity is decided (law 5).
+// Owner: none, a pure function. Thread: any.
+// Invariant: the answer holds at least one page more than nothing useful: a pool that cannot hold one page and its next
+// token is refused with the numbers and the remedy.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/status.h"
+#include "core/kv_layout.h"
+
+namespace levada::engine {
+
+struct KvBudget {
+  std::optional<std::int64_t> max_total_tokens;   // asked for by the user
+  double mem_fraction_static = 0.5;
+  std::int64_t free_bytes = 0;                    // after the weights
+  std::int32_t context_length_tokens = 0;
+};
+
+// Pages to allocate. Unset max_total_tokens: what the memory share allows, at most kDefaultContexts whole contexts.
+// kResourceExhausted when the pool would not fit the free memory.
+inline constexpr std::int64_t kDefaultContexts = 8;
+Result<std::int32_t> choose_kv_pages(const core::KvLayout& layout, const KvBudget& budget);
+
+}  // namespace levada::engine

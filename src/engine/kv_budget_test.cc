@@ -1,0 +1,39 @@
+#include "engine/kv_budget.h"
+
+#include <gtest/gtest.h>
+
+namespace levada::engine {
+namespace {
+
+// 2 planes x 4 layers x 8 elements x 4 bytes = 256 bytes a token, 4096 bytes a page of 16.
+core::KvLayout layout() {
+  return core::KvLayout(16, {{"k", "target", DType::kF32, 8, {0, 1, 2, 3}}, {"v", "target", DType::kF32, 8, {0, 1, 2, 3}}});
+}
+
+TEST(KvBudget, AskedTokensAreRoundedDownToWholePages) {
+  EXPECT_EQ(choose_kv_pages(layout(), {.max_total_tokens = 47, .free_bytes = 1 << 20}).value(), 2);
+}
+
+TEST(KvBudget, LessThanAPageIsRefused) {
+  const auto pages = choose_kv_pages(layout(), {.max_total_tokens = 15, .free_bytes = 1 << 20});
+  ASSERT_FALSE(pages.ok());
+  EXPECT_EQ(pages.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(pages.status().message().find("--max-total-tokens"), std::string::npos);
+}
+
+TEST(KvBudget, MoreThanTheFreeMemoryIsRefusedWithBothNumbers) {
+  const auto pages = choose_kv_pages(layout(), {.max_total_tokens = 1 << 20, .free_bytes = 2 << 20});
+  ASSERT_FALSE(pages.ok());
+  EXPECT_NE(pages.status().message().find("256 MiB"), std::string::npos);
+  EXPECT_NE(pages.status().message().find("2 MiB"), std::string::npos);
+}
+
+TEST(KvBudget, UnsetTakesTheMemoryShareButNotMoreThanAFewContexts) {
+  const KvBudget small{.mem_fraction_static = 0.5, .free_bytes = 1 << 20, .context_length_tokens = 4096};
+  EXPECT_EQ(choose_kv_pages(layout(), small).value(), 128);   // half a MiB of 4096-byte pages
+  const KvBudget large{.mem_fraction_static = 0.5, .free_bytes = 1 << 30, .context_length_tokens = 4096};
+  EXPECT_EQ(choose_kv_pages(layout(), large).value(), kDefaultContexts * 4096 / 16);
+}
+
+}  // namespace
+}  // namespace levada::engine

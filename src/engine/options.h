@@ -1,0 +1,29 @@
+// What: options of the engine: which model, on what, and how much KV it may hold.
+// Owner: cli fills it from flags and recipe; defaults are written here and nowhere else. Thread: immutable after start.
+// Invariant: names are SGLang's flag spellings with underscores where SGLang has the option.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/options.h"
+
+namespace levada::engine {
+
+struct Options {
+  std::string model_path = "smollm2";
+  std::string tokenizer_path;                    // empty: the model's own
+  std::string device = "cpu";
+  std::string dtype = "auto";
+  std::string kv_cache_dtype = "auto";
+  std::int64_t page_size = 16;                   // tokens
+  std::int64_t context_length = 0;               // tokens; 0: the checkpoint's
+  std::int64_t threads = 0;                      // CPU kernels; 0: every core this process may use
+  std::optional<std::int64_t> max_total_tokens;  // KV pool size in tokens; unset: from memory
+  double mem_fraction_static = 0.5;              // share of the memory left after the weights that the KV pool may take
+};
+
+void describe(OptionTable& table, Options& options);
+
+}  // namespace levada::engine

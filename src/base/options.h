@@ -1,16 +1,16 @@
-// What: OptionTable, the one description of a room's options that YAML recipes, `--set` and command-line flags all read.
-// Owner: each room's Options struct owns its values and their defaults; a table holds pointers to them while parsing.
-// Thread: start-up only.
-// Invariant: every option has one name; `chunked_prefill_size` in YAML is `--chunked-prefill-size` on the command line.
-// A bad value names the option, what was given and what is allowed; an unknown name is answered with the nearest one.
+// What: OptionTable, the one description of a room's options that YAML recipes, `--set` and command-line flags all
+// read. Owner: each room's Options struct owns its values and their defaults; a table holds pointers to them while
+// parsing. Thread: start-up only. Invariant: every option has one name; `chunked_prefill_size` in YAML is
+// `--chunked-prefill-size` on the command line. A bad value names the option, what was given and what is allowed; an
+// unknown name is answered with the nearest one.
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/status.h"
@@ -34,25 +34,30 @@ class OptionTable {
     // "--chunked-prefill-size", then its aliases.
     const std::vector<std::string>& flags() const { return flags_; }
     bool is_switch() const { return is_switch_; }
-    // The present value in the form a recipe would write it.
-    std::string value() const { return print_(); }
-    // Parses and stores; kInvalidArgument naming the option, the value and what is allowed.
+    // The present value in the form a recipe would write it; an unset optional is "null".
+    std::string value() const;
+    // "a whole number from 1 to 65536": what set() accepts, for messages and --help.
+    std::string allowed() const;
+    // Parses and stores; kInvalidArgument naming the option, the value and what is allowed. Numbers are strict: no
+    // blanks, no trailing text, nothing that overflows, no NaN or infinity. A refused value leaves the old one in
+    // place.
     Status set(std::string_view text) const;
 
    private:
     friend class OptionTable;
+    using Target = std::variant<std::string*, std::int64_t*, double*, bool*, std::optional<std::int64_t>*>;
     std::string room_, name_, help_;
     std::vector<std::string> flags_;
     bool is_switch_ = false;
     std::optional<std::pair<double, double>> range_;
     std::vector<std::string> choices_;
-    std::function<Status(std::string_view)> parse_;
-    std::function<std::string()> print_;
+    Target target_;
   };
 
   // Options added from here on belong to `room` ("sched"): the YAML section and the prefix of `--set room.name=value`.
   void begin_room(std::string room);
-  // `target` must outlive the table; its present value is the default.
+  // `target` must outlive the table; its present value is the default. The returned reference is for chaining only: the
+  // next add() ends it.
   Option& add(std::string name, std::string* target, std::string help);
   Option& add(std::string name, std::int64_t* target, std::string help);
   Option& add(std::string name, double* target, std::string help);
@@ -60,16 +65,19 @@ class OptionTable {
   // Unset until given.
   Option& add(std::string name, std::optional<std::int64_t>* target, std::string help);
 
-  // nullptr if there is none.
+  // nullptr if there is none. A flag carries its dashes: "--port".
   const Option* find_flag(std::string_view flag) const;
   const Option* find(std::string_view room, std::string_view name) const;
-  // kInvalidArgument for an unknown name, with the nearest known one.
+  // kInvalidArgument for an unknown room or name, with the nearest known one if any is near.
   Status set(std::string_view room, std::string_view name, std::string_view value) const;
   // "unknown flag --chunked-prefil-size (did you mean --chunked-prefill-size?)"
   Status unknown_flag(std::string_view flag) const;
   const std::vector<Option>& options() const { return options_; }
 
  private:
+  Option& add_option(std::string name, std::string help, Option::Target target);
+  Status unknown_name(std::string_view room, std::string_view name) const;
+
   std::string room_;
   std::vector<Option> options_;
 };

@@ -1,0 +1,234 @@
+#include "base/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+
+namespace levada {
+namespace {
+
+template <class... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+template <class... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;
+
+std::string flag_of(std::string_view name) {
+  std::string flag = "--" + std::string(name);
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number number{};
+  const char* const end = text.data() + text.size();
+  const auto [stopped_at, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || stopped_at != end) return std::nullopt;
+  return number;
+}
+
+std::optional<bool> parse_bool(std::string_view text) {
+  if (text == "true") return true;
+  if (text == "false") return false;
+  return std::nullopt;
+}
+
+template <class Number>
+std::string print_number(Number number) {
+  char buffer[64];
+  const auto result = std::to_chars(buffer, buffer + sizeof buffer, number);
+  return std::string(buffer, result.ptr);
+}
+
+// Bounds are doubles even for whole numbers; "65536" reads better than "6.5536e+04".
+std::string print_bound(double bound) {
+  const bool whole = std::abs(bound) < 9e18 && std::floor(bound) == bound;
+  return whole ? print_number(static_cast<std::int64_t>(bound)) : print_number(bound);
+}
+
+// Edits to turn one word into the other; swapping two neighbours counts as one.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
+  std::iota(above.begin(), above.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t changed = above[j - 1] + (a[i - 1] != b[j - 1]);
+      row[j] = std::min({changed, above[j] + 1, row[j - 1] + 1});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+    before.swap(above);
+    above.swap(row);
+  }
+  return above[b.size()];
+}
+
+// " (did you mean X?)" for the nearest candidate, nothing when all are far. Long input is not compared: the cost is
+// its length times the candidates'.
+std::string did_you_mean(std::string_view given, const std::vector<std::string>& candidates) {
+  if (given.size() > 100) return {};
+  const std::string* nearest = nullptr;
+  std::size_t least = std::max<std::size_t>(2, given.size() / 2) + 1;
+  for (const std::string& candidate : candidates) {
+    const std::size_t distance = edit_distance(given, candidate);
+    if (distance < least) {
+      least = distance;
+      nearest = &candidate;
+    }
+  }
+  return nearest == nullptr ? std::string() : " (did you mean " + *nearest + "?)";
+}
+
+std::string shortened(std::string_view text) {
+  constexpr std::size_t kShown = 80;
+  return text.size() <= kShown ? std::string(text) : std::string(text.substr(0, kShown)) + "...";
+}
+
+}  // namespace
+
+OptionTable::Option& OptionTable::Option::flag_alias(std::string flag) {
+  flags_.push_back(flag_of(flag));
+  return *this;
+}
+
+OptionTable::Option& OptionTable::Option::range(double min, double max) {
+  const bool numeric = !std::holds_alternative<std::string*>(target_) && !is_switch_;
+  LEVADA_CHECK(numeric && min <= max, "range() is for numbers, lower end first");
+  range_ = {min, max};
+  return *this;
+}
+
+OptionTable::Option& OptionTable::Option::choices(std::vector<std::string> words) {
+  LEVADA_CHECK(std::holds_alternative<std::string*>(target_), "choices() is for strings");
+  choices_ = std::move(words);
+  return *this;
+}
+
+std::string OptionTable::Option::value() const {
+  return std::visit(Overloaded{[](const std::string* text) { return *text; },
+                               [](const bool* flag) { return std::string(*flag ? "true" : "false"); },
+                               [](const std::optional<std::int64_t>* number) {
+                                 return number->has_value() ? print_number(**number) : std::string("null");
+                               },
+                               [](const auto* number) { return print_number(*number); }},
+                    target_);
+}
+
+std::string OptionTable::Option::allowed() const {
+  if (is_switch_) return "true or false";
+  if (!choices_.empty()) {
+    std::string words = "one of ";
+    for (const std::string& word : choices_) words += (&word == &choices_.front() ? "" : ", ") + word;
+    return words;
+  }
+  if (std::holds_alternative<std::string*>(target_)) return "any text";
+  std::string text = std::holds_alternative<double*>(target_) ? "a number" : "a whole number";
+  if (range_) text += " from " + print_bound(range_->first) + " to " + print_bound(range_->second);
+  if (std::holds_alternative<std::optional<std::int64_t>*>(target_)) text += ", or null";
+  return text;
+}
+
+Status OptionTable::Option::set(std::string_view text) const {
+  const auto in_range = [&](auto number) {
+    const double value = static_cast<double>(number);
+    return std::isfinite(value) && (!range_ || (range_->first <= value && value <= range_->second));
+  };
+  const auto set_number = [&](auto* target, auto parsed) {
+    if (!parsed || !in_range(*parsed)) return false;
+    *target = *parsed;
+    return true;
+  };
+  const bool accepted =
+      std::visit(Overloaded{[&](std::string* target) {
+                              const auto known = std::find(choices_.begin(), choices_.end(), text);
+                              if (!choices_.empty() && known == choices_.end()) return false;
+                              target->assign(text);
+                              return true;
+                            },
+                            [&](bool* target) { return set_number(target, parse_bool(text)); },
+                            [&](std::optional<std::int64_t>* target) {
+                              if (text != "null") return set_number(target, parse_number<std::int64_t>(text));
+                              target->reset();
+                              return true;
+                            },
+                            [&](std::int64_t* target) { return set_number(target, parse_number<std::int64_t>(text)); },
+                            [&](double* target) { return set_number(target, parse_number<double>(text)); }},
+                 target_);
+  if (accepted) return Status::ok_status();
+  return invalid_argument(room_ + "." + name_ + " (" + flags_.front() + ") must be " + allowed() + ", got \"" +
+                          shortened(text) + "\"" + did_you_mean(text, choices_));
+}
+
+void OptionTable::begin_room(std::string room) { room_ = std::move(room); }
+
+OptionTable::Option& OptionTable::add_option(std::string name, std::string help, Option::Target target) {
+  LEVADA_CHECK(find(room_, name) == nullptr, "an option was added twice");
+  LEVADA_CHECK(find_flag(flag_of(name)) == nullptr, "two options claim the same flag");
+  Option& option = options_.emplace_back();
+  option.room_ = room_;
+  option.flags_ = {flag_of(name)};
+  option.name_ = std::move(name);
+  option.help_ = std::move(help);
+  option.target_ = target;
+  option.is_switch_ = std::holds_alternative<bool*>(target);
+  return option;
+}
+
+OptionTable::Option& OptionTable::add(std::string name, std::string* target, std::string help) {
+  return add_option(std::move(name), std::move(help), target);
+}
+OptionTable::Option& OptionTable::add(std::string name, std::int64_t* target, std::string help) {
+  return add_option(std::move(name), std::move(help), target);
+}
+OptionTable::Option& OptionTable::add(std::string name, double* target, std::string help) {
+  return add_option(std::move(name), std::move(help), target);
+}
+OptionTable::Option& OptionTable::add(std::string name, bool* target, std::string help) {
+  return add_option(std::move(name), std::move(help), target);
+}
+OptionTable::Option& OptionTable::add(std::string name, std::optional<std::int64_t>* target, std::string help) {
+  return add_option(std::move(name), std::move(help), target);
+}
+
+const OptionTable::Option* OptionTable::find_flag(std::string_view flag) const {
+  for (const Option& option : options_)
+    if (std::find(option.flags_.begin(), option.flags_.end(), flag) != option.flags_.end()) return &option;
+  return nullptr;
+}
+
+const OptionTable::Option* OptionTable::find(std::string_view room, std::string_view name) const {
+  for (const Option& option : options_)
+    if (option.room_ == room && option.name_ == name) return &option;
+  return nullptr;
+}
+
+Status OptionTable::set(std::string_view room, std::string_view name, std::string_view value) const {
+  const Option* option = find(room, name);
+  return option == nullptr ? unknown_name(room, name) : option->set(value);
+}
+
+Status OptionTable::unknown_name(std::string_view room, std::string_view name) const {
+  std::vector<std::string> rooms, names, elsewhere;
+  for (const Option& option : options_) {
+    rooms.push_back(option.room_);
+    if (option.room_ == room) names.push_back(option.name_);
+    if (option.name_ == name) elsewhere.push_back(option.room_ + "." + option.name_);
+  }
+  const std::string given = shortened(room) + "." + shortened(name);
+  // The right name in the wrong section is the likeliest slip: say where it belongs.
+  if (!elsewhere.empty()) return invalid_argument("unknown option " + given + " (did you mean " + elsewhere[0] + "?)");
+  if (names.empty()) return invalid_argument("unknown section " + shortened(room) + did_you_mean(room, rooms));
+  return invalid_argument("unknown option " + given + did_you_mean(name, names));
+}
+
+Status OptionTable::unknown_flag(std::string_view flag) const {
+  std::vector<std::string> flags;
+  for (const Option& option : options_) flags.insert(flags.end(), option.flags_.begin(), option.flags_.end());
+  return invalid_argument("unknown flag " + shortened(flag) + did_you_mean(flag, flags));
+}
+
+}  // namespace levada

@@ -51,7 +51,8 @@ Result<std::unique_ptr<TensorSource>> open_safetensors(const std::filesystem::pa
 // A Hugging Face folder: model.safetensors, or all shards named by model.safetensors.index.json.
 Result<std::unique_ptr<TensorSource>> open_safetensors_folder(const std::filesystem::path& folder);
 
-// Decodes `count` elements starting at element `first` (a multiple of the block size for quantised encodings) to float32.
+// Decodes `count` elements starting at element `first` to float32.
+// REQUIRES: both are multiples of block_elements(tensor.encoding) and lie inside the tensor.
 // Formulas: ggml's block layouts (MIT), docs/formats/gguf.md.
 void decode_to_f32(const TensorInfo& tensor, std::int64_t first, std::int64_t count, float* out);
 

@@ -3,7 +3,7 @@
 // Thread: the scheduler's.
 // Invariant: free + leased + adopted == total; every page is in exactly one state.
 //
-//            allocate()                  adopt()                      (the radix tree)
+//            try_allocate()              PageLease::adopt()           (the radix tree)
 //   free ──────────────────> leased ──────────────────> adopted
 //    ^                          │ ~PageLease / release()    │
 //    └──────────────────────────┴───────────────────────────┘ release_adopted()
@@ -14,11 +14,14 @@
 #include <span>
 #include <vector>
 
+#include "base/status.h"
 #include "core/ids.h"
 
 namespace levada::kv {
 
 class PagePool;
+
+enum class PageState : std::uint8_t { kFree, kLeased, kAdopted };
 
 // Pages held by one owner outside the tree. Movable; must not outlive the pool.
 class PageLease {
@@ -30,15 +33,19 @@ class PageLease {
 
   std::span<const core::PageId> pages() const { return pages_; }
   std::int32_t size() const { return static_cast<std::int32_t>(pages_.size()); }
-  // Takes over the other lease's pages, behind the own ones.
+  // Takes over the other lease's pages, behind the own ones. Both must come from one pool.
   void append(PageLease other);
   // Gives pages [first, first + count) to the tree (leased -> adopted); the rest keeps its order.
   void adopt(std::int32_t first, std::int32_t count);
-  // Returns pages [first, first + count) to the free list now.
+  // Returns pages [first, first + count) to the free list now; the rest keeps its order.
   void release(std::int32_t first, std::int32_t count);
 
  private:
   friend class PagePool;
+  PageLease(PagePool& pool, std::vector<core::PageId> pages) : pool_(&pool), pages_(std::move(pages)) {}
+  std::span<const core::PageId> part(std::int32_t first, std::int32_t count) const;
+  void erase(std::int32_t first, std::int32_t count);
+
   PagePool* pool_ = nullptr;
   std::vector<core::PageId> pages_;
 };
@@ -47,19 +54,37 @@ class PagePool {
  public:
   explicit PagePool(std::int32_t total_pages);
   PagePool(const PagePool&) = delete;
-  ~PagePool();   // aborts when a lease is still alive
+  PagePool& operator=(const PagePool&) = delete;
+  ~PagePool();  // aborts when a page is still leased or adopted
 
-  // All of them or nothing.
+  // All of them or nothing. Zero pages always succeed.
   std::optional<PageLease> try_allocate(std::int32_t pages);
   // Pages the tree gives up.
   void release_adopted(std::span<const core::PageId> pages);
 
-  std::int32_t total_pages() const;
-  std::int32_t free_pages() const;
-  std::int32_t leased_pages() const;
-  std::int32_t adopted_pages() const;
-  // Aborts unless every page is in exactly one state and the free list has no duplicates. O(total).
+  std::int32_t total_pages() const { return static_cast<std::int32_t>(states_.size()); }
+  std::int32_t free_pages() const { return static_cast<std::int32_t>(free_.size()); }
+  std::int32_t leased_pages() const { return leased_; }
+  std::int32_t adopted_pages() const { return adopted_; }
+  // Aborts on an id outside the pool.
+  PageState state(core::PageId page) const;
+
+  // The first violation found: a page in two states, a duplicate in the free list, counts that disagree. O(total).
+  Status verify() const;
+  // Aborts unless verify() is ok.
   void check() const;
+
+ private:
+  friend class PageLease;
+  // Moves every page from one state to another; aborts when one is not in `from`.
+  void transition(std::span<const core::PageId> pages, PageState from, PageState to);
+  void adopt_leased(std::span<const core::PageId> pages);
+  void release_leased(std::span<const core::PageId> pages);
+
+  std::vector<PageState> states_;
+  std::vector<core::PageId> free_;  // a stack: pages freed last are the warmest
+  std::int32_t leased_ = 0;
+  std::int32_t adopted_ = 0;
 };
 
 }  // namespace levada::kv

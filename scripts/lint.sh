@@ -22,7 +22,7 @@ third_party 'boost/asio|boost/beast' 'http|cli'
 third_party 'yaml-cpp/' 'recipe'
 third_party 'prometheus/' 'base'
 third_party 'spdlog/' 'base'
-third_party 'pcre2' 'text'
+third_party 'unicode/' 'text'
 third_party 'cuda' 'device'
 
 # The clock is injected everywhere above base.

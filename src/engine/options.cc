@@ -5,7 +5,7 @@ namespace levada::engine {
 void describe(OptionTable& table, Options& options) {
   table.begin_room("engine");
   table.add("model_path", &options.model_path, "GGUF file, Hugging Face folder, or smollm2 (the packaged model)")
-      .flag_alias("--model");
+      .flag_alias("model");
   table.add("tokenizer_path", &options.tokenizer_path, "tokenizer.json or a folder with one; default: the model's own");
   table.add("device", &options.device, "where the model runs").choices({"cpu", "cuda"});
   table.add("dtype", &options.dtype, "weights: as stored (bfloat16 for quantised GGUF), or converted")

@@ -13,9 +13,9 @@
 namespace levada::engine {
 
 struct KvBudget {
-  std::optional<std::int64_t> max_total_tokens;   // asked for by the user
+  std::optional<std::int64_t> max_total_tokens;  // asked for by the user
   double mem_fraction_static = 0.5;
-  std::int64_t free_bytes = 0;                    // after the weights
+  std::int64_t free_bytes = 0;  // after the weights
   std::int32_t context_length_tokens = 0;
 };
 

@@ -18,8 +18,9 @@ void describe(OptionTable& table, Options& options) {
   table.add("threads", &options.threads, "CPU threads for kernels; 0: every core this process may use").range(0, 1024);
   table.add("max_total_tokens", &options.max_total_tokens, "KV pool size in tokens; default: from free memory")
       .range(1, 1 << 30);
-  table.add("mem_fraction_static", &options.mem_fraction_static,
-            "share of the memory left after loading the weights that the KV pool may take")
+  table
+      .add("mem_fraction_static", &options.mem_fraction_static,
+           "share of the memory left after loading the weights that the KV pool may take")
       .range(0.01, 0.95);
 }
 

@@ -13,7 +13,7 @@ namespace levada::engine {
 
 struct Options {
   std::string model_path = "smollm2";
-  std::string tokenizer_path;                    // empty: the model's own
+  std::string tokenizer_path;  // empty: the model's own
   std::string device = "cpu";
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";

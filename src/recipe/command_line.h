@@ -1,0 +1,29 @@
+// What: turns a command line into option values: recipe first, then `--set` and flags, later ones winning.
+// Owner: none; values land in the structs behind the table. Thread: start-up only.
+// Invariant: an unknown flag is an error with the nearest name; nothing is taken from the environment.
+// Why not CLI11: flags come from OptionTable, and CLI11 reports an unknown flag without the nearest known name.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/options.h"
+#include "base/status.h"
+
+namespace levada::recipe {
+
+struct CommandLine {
+  bool help = false;
+  std::vector<std::string> positionals;  // words that belong to no flag
+};
+
+// Accepts `--flag value`, `--flag=value`, `--switch`, `--switch=false`, `--set room.name=value`, `--recipe FILE`,
+// `--help`.
+Result<CommandLine> parse_command_line(std::span<const char* const> words, const OptionTable& table);
+
+// One paragraph per option: flags, help, default, what is allowed.
+std::string print_help(const OptionTable& table);
+
+}  // namespace levada::recipe

@@ -1,0 +1,72 @@
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/bench.h"
+#include "bench/decode_bench.h"
+#include "bench/radix_bench.h"
+#include "bench/sched_bench.h"
+#include "cli/command.h"
+#include "cli/engine_setup.h"
+#include "recipe/command_line.h"
+
+namespace levada::cli {
+namespace {
+
+struct Options {
+  bool json = false;
+  double scale = 1.0;
+  engine::Options engine;
+};
+
+void describe(OptionTable& table, Options& options) {
+  table.begin_room("bench");
+  table.add("json", &options.json, "print one JSON object instead of a table");
+  table.add("scale", &options.scale, "multiplies the number of samples").range(0.001, 1000);
+  engine::describe(table, options.engine);  // what `decode` runs on
+}
+
+Result<std::vector<bench::Case>> run(const std::string& name, const Options& options) {
+  if (name == "radix") return bench::run_radix_bench(options.scale);
+  if (name == "sched") return bench::run_sched_bench(options.scale);
+  if (name == "decode") {
+    LEVADA_ASSIGN_OR_RETURN(Engine engine, open_engine(options.engine));
+    return bench::run_decode_bench(std::move(engine.model), std::move(engine.pool), options.scale);
+  }
+  return invalid_argument("there is no bench '" + name + "' (known: radix, sched, decode)");
+}
+
+void print_table(const std::string& name, const std::vector<bench::Case>& cases) {
+  std::printf("%s on %s\n", name.c_str(), bench::machine().c_str());
+  for (const bench::Case& line : cases) {
+    std::printf("  %-28s median %12.3f  p99 %12.3f  %-6s n %lld\n", line.name.c_str(), line.median, line.p99,
+                line.unit.c_str(), static_cast<long long>(line.n));
+  }
+}
+
+}  // namespace
+
+int bench_command(Words words) {
+  Options options;
+  OptionTable table;
+  describe(table, options);
+  const Result<recipe::CommandLine> line = recipe::parse_command_line(words, table);
+  if (!line.ok()) return report(line.status());
+  if (line->help || line->positionals.size() != 1) {
+    std::fprintf(line->help ? stdout : stderr, "usage: levada bench radix|sched|decode [--json] [flags]\n%s",
+                 recipe::print_help(table).c_str());
+    return line->help ? kExitOk : kExitUsage;
+  }
+  const std::string& name = line->positionals.front();
+  const Result<std::vector<bench::Case>> cases = run(name, options);
+  if (!cases.ok()) return report(cases.status());
+  if (options.json) {
+    std::printf("%s\n", bench::to_json(name, commit(), *cases).c_str());
+  } else {
+    print_table(name, *cases);
+  }
+  return kExitOk;
+}
+
+}  // namespace levada::cli

@@ -1,0 +1,31 @@
+// What: the subcommands of `levada` and what they share: exit codes and how a failure is told.
+// Owner: none. Thread: main.
+// Invariant: exit 0 success, 1 a failure at run time, 2 the user's input (flags, recipe, model files, port, memory).
+// Each command prints answers on stdout and everything else on stderr.
+#pragma once
+
+#include <span>
+
+#include "base/status.h"
+
+namespace levada::cli {
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailure = 1;
+inline constexpr int kExitUsage = 2;
+
+using Words = std::span<const char* const>;  // what stands behind the command's name
+
+int serve_command(Words words);
+int bench_command(Words words);
+int doctor_command(Words words);
+int version_command(Words words);
+
+// Prints "levada: <status>" and returns the exit code for it.
+int report(const Status& status);
+
+// "0.1.0 (a1b2c3d)": version and commit the binary was built from.
+const char* version();
+const char* commit();
+
+}  // namespace levada::cli

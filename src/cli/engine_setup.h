@@ -1,0 +1,31 @@
+// What: from engine options to a loaded rank: device, model, KV pool, tokenizer.
+// Owner: the caller owns everything returned. Thread: start-up only.
+// Invariant: every failure is a Status whose sentence names the option, file or number at fault and the remedy.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "base/status.h"
+#include "device/device.h"
+#include "engine/options.h"
+#include "engine/worker.h"
+#include "model/model.h"
+#include "text/tokenizer.h"
+
+namespace levada::cli {
+
+struct Engine {
+  std::filesystem::path model_path;
+  std::unique_ptr<device::Device> device;  // outlives the model
+  std::unique_ptr<model::Model> model;
+  std::unique_ptr<model::KvPool> pool;
+};
+
+Result<Engine> open_engine(const engine::Options& options);
+
+// The tokenizer that belongs to `model_path`, or the one asked for in `options`.
+Result<std::unique_ptr<text::Tokenizer>> open_tokenizer(const std::filesystem::path& model_path,
+                                                        const engine::Options& options);
+
+}  // namespace levada::cli

@@ -1,0 +1,45 @@
+#include <array>
+#include <cstdio>
+#include <string_view>
+
+#include "cli/command.h"
+
+namespace {
+
+struct Command {
+  std::string_view name;
+  int (*run)(levada::cli::Words);
+  const char* help;
+};
+
+constexpr std::array kCommands{
+    Command{"serve", levada::cli::serve_command, "serve a model over HTTP (levada serve --help lists every flag)"},
+    Command{"bench", levada::cli::bench_command, "measure: levada bench radix|sched|decode --json"},
+    Command{"doctor", levada::cli::doctor_command, "say what this machine can and can't do"},
+    Command{"version", levada::cli::version_command, "print version and commit"},
+};
+
+int usage(std::FILE* to, int exit_code) {
+  std::fputs("usage: levada COMMAND [flags]\n\n", to);
+  for (const Command& command : kCommands) {
+    std::fprintf(to, "  %-8.*s  %s\n", static_cast<int>(command.name.size()), command.name.data(), command.help);
+  }
+  return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) return usage(stderr, levada::cli::kExitUsage);
+  const std::string_view name(argv[1]);
+  if (name == "--help" || name == "help") return usage(stdout, levada::cli::kExitOk);
+  if (name == "--version") return levada::cli::version_command({});
+  for (const Command& command : kCommands) {
+    if (command.name == name) {
+      return command.run(
+          levada::cli::Words(const_cast<const char* const*>(argv) + 2, static_cast<std::size_t>(argc - 2)));
+    }
+  }
+  std::fprintf(stderr, "levada: there is no command '%s'\n", argv[1]);
+  return usage(stderr, levada::cli::kExitUsage);
+}

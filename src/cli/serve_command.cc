@@ -1,0 +1,143 @@
+// Composes one serving process. Construction order is destruction order reversed: device, model, worker, server,
+// outbox, scheduler, api.
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+
+#include "base/log.h"
+#include "base/thread.h"
+#include "cli/banner.h"
+#include "cli/command.h"
+#include "cli/engine_setup.h"
+#include "recipe/command_line.h"
+#include "recipe/recipe.h"
+#include "sched/scheduler.h"
+#include "serve/api.h"
+
+namespace levada::cli {
+namespace {
+
+struct Options {
+  std::string log_level = "info";
+  engine::Options engine;
+  sched::Options sched;
+  serve::Options serve;
+};
+
+void describe(OptionTable& table, Options& options) {
+  engine::describe(table, options.engine);
+  sched::describe(table, options.sched);
+  serve::describe(table, options.serve);
+  table.begin_room("cli");
+  table.add("log_level", &options.log_level, "least severe message to print")
+      .choices({"debug", "info", "warning", "error", "off"});
+}
+
+// The tokenizer's own template unless a file is named; null when there is neither.
+Result<std::unique_ptr<text::ChatTemplate>> open_chat_template(const serve::Options& options,
+                                                               const text::Tokenizer& tokenizer) {
+  std::string source = tokenizer.chat_template();
+  if (!options.chat_template.empty()) {
+    std::ifstream in(options.chat_template, std::ios::binary);
+    if (!in) return not_found("cannot read " + options.chat_template, "chat_template");
+    source.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  if (source.empty()) return std::unique_ptr<text::ChatTemplate>();
+  return text::ChatTemplate::parse(source);
+}
+
+sched::Limits limits_of(const Engine& engine, const text::Tokenizer& tokenizer) {
+  const core::ModelInfo& info = engine.model->info();
+  sched::Limits limits;
+  limits.context_length_tokens = info.context_length_tokens;
+  limits.total_pages = engine.pool->pages();
+  limits.vocab_size = info.vocab_size;
+  limits.eos_token_ids = info.eos_token_ids;
+  if (limits.eos_token_ids.empty() && tokenizer.eos()) limits.eos_token_ids.push_back(*tokenizer.eos());
+  return limits;
+}
+
+// Blocks SIGINT and SIGTERM in every thread made after it and hands the first one to a thread of its own.
+class StopSignals {
+ public:
+  StopSignals() {
+    sigemptyset(&set_);
+    sigaddset(&set_, SIGINT);
+    sigaddset(&set_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+    std::signal(SIGPIPE, SIG_IGN);
+  }
+  void wait() const {
+    int signal = 0;
+    sigwait(&set_, &signal);
+    LEVADA_LOG_INFO("signal ", signal, ": stopping");
+  }
+
+ private:
+  sigset_t set_{};
+};
+
+Status serve(const Options& options, const OptionTable& table, const StopSignals& signals) {
+  SystemClock clock;
+  const std::string served_name =
+      options.serve.served_model_name.empty() ? options.engine.model_path : options.serve.served_model_name;
+  Metrics metrics({{"model_name", served_name}});
+  // The port is taken first: a second server on it should fail before it loads a model.
+  LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<http::Server> server,
+                          http::Server::listen(serve::http_options(options.serve), metrics));
+  LEVADA_ASSIGN_OR_RETURN(Engine engine, open_engine(options.engine));
+  LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer,
+                          open_tokenizer(engine.model_path, options.engine));
+  LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<text::ChatTemplate> chat_template,
+                          open_chat_template(options.serve, *tokenizer));
+
+  const sched::Limits limits = limits_of(engine, *tokenizer);
+  serve::ServedModel served{engine.model->info(), limits.context_length_tokens, tokenizer.get(), chat_template.get()};
+  served.info.path = options.engine.model_path;
+  const core::KvLayout layout = engine.model->kv_layout();
+  serve::ServerFacts facts{serve::arguments_of(table), engine.model->backend(), version(), std::time(nullptr)};
+
+  engine::Worker worker(std::move(engine.model), std::move(engine.pool));
+  serve::Outbox outbox(*server);
+  sched::Scheduler scheduler(options.sched, limits, layout, worker, outbox, tokenizer.get(), clock, metrics);
+  const serve::Api api(options.serve, served, std::move(facts), {*server, outbox, scheduler, clock, metrics});
+
+  const Thread brain("levada-sched", [&] { scheduler.run(); });
+  // run() below returns only through this thread's stop(), so joining it at the end never waits.
+  const Thread stopper("levada-signals", [&] {
+    signals.wait();
+    scheduler.stop();
+    server->stop();
+  });
+  print_ready(options.serve.host, server->port(), served_name, chat_template != nullptr);
+  server->run();
+  return {};
+}
+
+}  // namespace
+
+int serve_command(Words words) {
+  Options options;
+  OptionTable table;
+  describe(table, options);
+  const Result<recipe::CommandLine> line = recipe::parse_command_line(words, table);
+  if (!line.ok()) return report(line.status());
+  if (line->help) {
+    std::printf("usage: levada serve [--recipe FILE] [--set room.name=value] [flags]\n%s",
+                recipe::print_help(table).c_str());
+    return kExitOk;
+  }
+  if (!line->positionals.empty()) {
+    return report(invalid_argument("serve takes flags only, got '" + line->positionals.front() + "'"));
+  }
+  const Result<LogLevel> level = parse_log_level(options.log_level);
+  if (!level.ok()) return report(level.status());
+  set_log_level(*level);
+  const StopSignals signals;
+  const Status status = serve(options, table, signals);
+  return status.ok() ? kExitOk : report(status);
+}
+
+}  // namespace levada::cli

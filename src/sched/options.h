@@ -13,12 +13,14 @@ namespace levada::sched {
 
 struct Options {
   std::int64_t max_running_requests = 64;
-  std::int64_t max_queued_requests = 1024;      // beyond: refused with 429 semantics (kResourceExhausted)
-  std::int64_t chunked_prefill_size = 512;      // tokens per step; -1: whole prompts
-  std::int64_t max_prefill_tokens = 16384;      // M1 rem_input
-  std::string schedule_policy = "fcfs";         // fcfs, lpm
+  std::int64_t max_queued_requests = 1024;  // beyond: refused with 429 semantics (kResourceExhausted)
+  std::int64_t chunked_prefill_size = 512;  // tokens per step; -1: whole prompts
+  std::int64_t max_prefill_tokens = 16384;  // M1 rem_input
+  std::string schedule_policy = "fcfs";     // fcfs, lpm
+  // Above 1: admit later, retract less often; below: the other way round.
+  double schedule_conservativeness = 1.0;
   bool disable_radix_cache = false;
-  bool disable_overlap_schedule = false;        // off: one-step lookahead
+  bool disable_overlap_schedule = false;  // off: one-step lookahead
 };
 
 void describe(OptionTable& table, Options& options);

@@ -1,14 +1,15 @@
 // What: Scheduler, the one brain: it owns all metadata (tree, pages, queues) and turns requests into StepPlans.
 // Owner: whoever composes the process; requests are owned by the scheduler from submit() to their last delta.
-// Thread: submit(), abort(), flush_cache(), snapshot() and stop() from any thread (they only post); step() from one thread,
-// either run()'s or a simulator's.
-// Invariant: step() decides nothing from wall time except what the injected Clock says; one seed replays one history.
-// A page is free only when request, tree and every plan in flight have let go (law 3).
+// Thread: submit(), abort(), flush_cache(), snapshot() and stop() from any thread (they only post); step() from one
+// thread, either run()'s or a simulator's. Invariant: step() decides nothing from wall time except what the injected
+// Clock says; one seed replays one history. A page is free only when request, tree and every plan in flight have let go
+// (law 3).
 //
 // Request states:
 //   waiting ──admit()──> prefilling ──last chunk planned──> running ──finish──> draining ──last plan applied──> gone
 //      ^                     │                                 │
-//      └────── retract() ────┴─────────────────────────────────┘        abort() from any state leads to draining or gone
+//      └────── retract() ────┴─────────────────────────────────┘        abort() from any state leads to draining or
+//      gone
 #pragma once
 
 #include <functional>
@@ -36,7 +37,7 @@ struct Snapshot {
 };
 
 struct Limits {
-  std::int32_t context_length_tokens = 0;   // prompt + output
+  std::int32_t context_length_tokens = 0;  // prompt + output
   std::int32_t total_pages = 0;
   std::int32_t vocab_size = 0;
   std::vector<core::Token> eos_token_ids;
@@ -44,7 +45,8 @@ struct Limits {
 
 class Scheduler {
  public:
-  // References must outlive the scheduler. A null tokenizer means no text: deltas carry ids only, stop strings are refused.
+  // References must outlive the scheduler. A null tokenizer means no text: deltas carry ids only, stop strings are
+  // refused.
   Scheduler(const Options& options, const Limits& limits, const core::KvLayout& layout, core::StepExecutor& executor,
             core::OutputSink& sink, const text::Tokenizer* tokenizer, const Clock& clock, Metrics& metrics);
   ~Scheduler();

@@ -1,0 +1,110 @@
+// What a computed step means: accepted tokens, finished answers, pages that become cache or go free.
+#include <algorithm>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "sched/brain.h"
+
+namespace levada::sched {
+
+using core::Finish;
+using core::FinishReason;
+
+void Brain::apply(const core::StepResult& result) {
+  LEVADA_CHECK(!flights_.empty() && flights_.front().step == result.step, "results come in the order of their plans");
+  const Flight flight = std::move(flights_.front());
+  flights_.pop_front();
+  Status status = result.status;
+  if (status.ok() && static_cast<std::int32_t>(result.sampled.size()) != flight.samples)
+    status = internal_error("the executor returned " + std::to_string(result.sampled.size()) + " tokens for " +
+                            std::to_string(flight.samples) + " samples");
+  for (const FlightRow& row : flight.rows) apply_row(row, result, status);
+  if (status.ok()) throughput_.add(flight.samples, clock_.now_us());
+  flush_when_drained();
+}
+
+void Brain::apply_row(const FlightRow& row, const core::StepResult& result, const Status& status) {
+  RequestState& state = *row.state;
+  --state.plans_in_flight;
+  if (state.phase == Phase::kDraining) {  // an overrun row: its result is nobody's
+    if (state.plans_in_flight == 0) retire(state);
+    return;
+  }
+  state.pages.on_step_applied(result.step);
+  if (row.sample >= 0) --state.pending_samples;
+  if (!status.ok()) {
+    state.commit_at_end = false;
+    return finish(state, Finish{FinishReason::kError, {}, status}, delta_of(state));
+  }
+  const bool was_prefill = state.computed_tokens < state.input_tokens;
+  state.computed_tokens = row.end_tokens;
+  if (was_prefill) commit(state);
+  if (row.sample >= 0 && !accept(state, result.sampled[static_cast<std::size_t>(row.sample)])) return;
+  if (state.retract_pending && state.plans_in_flight == 0) complete_retraction(state);
+}
+
+bool Brain::accept(RequestState& state, core::Token token) {
+  core::OutputDelta delta = delta_of(state);
+  if (token < 0 || token >= limits_.vocab_size) {
+    state.commit_at_end = false;
+    Status broken = internal_error("the model returned token id " + std::to_string(token) + ", outside the vocabulary");
+    finish(state, Finish{FinishReason::kError, {}, std::move(broken)}, std::move(delta));
+    return false;
+  }
+  const std::span<const core::Token> fresh(&token, 1);
+  FinishVerdict verdict = finish_rule(state.stop_rules, fresh, state.produced(), state.text_decoder(), delta.text);
+  const auto kept = fresh.first(static_cast<std::size_t>(verdict.cut));
+  state.tokens.insert(state.tokens.end(), kept.begin(), kept.end());
+  delta.token_ids.assign(kept.begin(), kept.end());
+  delta.completion_tokens = state.produced();
+  if (verdict.finish) {
+    finish(state, std::move(*verdict.finish), std::move(delta));
+    return false;
+  }
+  deltas_.push_back(std::move(delta));
+  return true;
+}
+
+// Only tokens of applied plans: their KV is written. The newest token has none yet.
+void Brain::commit(RequestState& state) {
+  const std::int32_t written = std::min(state.computed_tokens, state.known_tokens());
+  state.pages.commit(tree_, state.key(written),
+                     state.plans_in_flight > 0 ? std::optional(state.last_plan) : std::nullopt);
+}
+
+void Brain::finish(RequestState& state, Finish finish, core::OutputDelta delta) {
+  delta.finish = std::move(finish);
+  deltas_.push_back(std::move(delta));
+  leave_queues(state);
+  state.phase = Phase::kDraining;
+  const auto it = live_.find(state.request.id);
+  draining_.push_back(std::move(it->second));
+  live_.erase(it);
+  if (state.plans_in_flight == 0) retire(state);
+}
+
+void Brain::leave_queues(const RequestState& state) {
+  if (state.phase == Phase::kWaiting) waiting_.remove(state);
+  if (chunked_ == &state) chunked_ = nullptr;
+  if (const auto it = std::find(running_.begin(), running_.end(), &state); it != running_.end()) running_.erase(it);
+}
+
+void Brain::retire(const RequestState& state) {
+  const auto it = std::find_if(draining_.begin(), draining_.end(), [&](auto& owned) { return owned.get() == &state; });
+  LEVADA_CHECK(it != draining_.end(), "a request goes once, after its last plan");
+  if (state.commit_at_end) commit(**it);
+  draining_.erase(it);
+}
+
+core::OutputDelta Brain::delta_of(const RequestState& state) const {
+  core::OutputDelta delta;
+  delta.request = state.request.id;
+  delta.prompt_tokens = state.prompt_tokens();
+  delta.cached_tokens = state.cached_tokens;
+  delta.completion_tokens = state.produced();
+  return delta;
+}
+
+}  // namespace levada::sched

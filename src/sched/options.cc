@@ -1,0 +1,32 @@
+#include "sched/options.h"
+
+namespace levada::sched {
+
+void describe(OptionTable& table, Options& options) {
+  constexpr double kMany = 1e9;
+  table.begin_room("sched");
+  table.add("max_running_requests", &options.max_running_requests, "requests computed at the same time")
+      .range(1, 65536);
+  table
+      .add("max_queued_requests", &options.max_queued_requests,
+           "requests that may wait beyond the running ones; further ones are refused")
+      .range(0, kMany);
+  table
+      .add("chunked_prefill_size", &options.chunked_prefill_size,
+           "prompt tokens computed per step, rounded up to one page; -1: whole prompts")
+      .range(-1, kMany);
+  table
+      .add("max_prefill_tokens", &options.max_prefill_tokens,
+           "prompt tokens per step over all requests when prompts are not chunked")
+      .range(1, kMany);
+  table.add("schedule_policy", &options.schedule_policy, "order of waiting requests").choices({"fcfs", "lpm"});
+  table
+      .add("schedule_conservativeness", &options.schedule_conservativeness,
+           "scales the share of their remaining output that running requests are expected to need (0.7 at 1.0)")
+      .range(0, 10);
+  table.add("disable_radix_cache", &options.disable_radix_cache, "do not reuse the KV of common prefixes");
+  table.add("disable_overlap_schedule", &options.disable_overlap_schedule,
+            "build a step only after the one before has been computed");
+}
+
+}  // namespace levada::sched

@@ -1,0 +1,101 @@
+#include "sched/plan_builder.h"
+
+#include "base/check.h"
+
+namespace levada::sched {
+
+using core::SampleRow;
+
+void PlanBuilder::begin(core::StepId step) {
+  plan_ = std::make_unique<core::StepPlan>();
+  plan_->step = step;
+  plan_->tokens.reserve(rows_hint_);
+  plan_->positions.reserve(rows_hint_);
+  plan_->slices.reserve(slices_hint_);
+  plan_->samples.reserve(slices_hint_);
+  plan_->future_tokens.reserve(slices_hint_);
+  plan_->block_tables.reserve(table_hint_);
+  flight_ = Flight{step, 0, {}};
+  flight_.rows.reserve(slices_hint_);
+}
+
+std::unique_ptr<core::StepPlan> PlanBuilder::take_plan() {
+  rows_hint_ = plan_->tokens.size();
+  slices_hint_ = plan_->slices.size();
+  table_hint_ = plan_->block_tables.size() + slices_hint_;  // about to grow by some pages
+  return std::move(plan_);
+}
+
+void PlanBuilder::add_decode(RequestState& state) {
+  LEVADA_CHECK(state.planned_tokens == state.known_tokens() + state.pending_samples - 1,
+               "only the newest token lacks KV");
+  add_slice(state, 1, true);
+}
+
+void PlanBuilder::add_prefill(RequestState& state, std::int32_t extend_tokens) {
+  add_slice(state, extend_tokens, state.planned_tokens + extend_tokens == state.input_tokens);
+}
+
+void PlanBuilder::add_slice(RequestState& state, std::int32_t count, bool sample) {
+  core::StepPlan& plan = *plan_;
+  const std::int32_t first = state.planned_tokens;
+  core::PlanSlice slice;
+  slice.range = {state.request.id, first, count};
+  slice.first_row = static_cast<std::int32_t>(plan.tokens.size());
+  slice.block_table_first = static_cast<std::int32_t>(plan.block_tables.size());
+  slice.block_table_pages = state.pages.size();
+  for (const core::PageId page : state.pages.table()) plan.block_tables.push_back(core::index(page));
+
+  const bool input_unknown = first >= state.known_tokens();
+  if (input_unknown) {
+    LEVADA_CHECK(core::value(state.last_plan) + 1 == core::value(plan.step), "an unknown token is the plan before's");
+    plan.future_tokens.push_back({slice.first_row, state.last_sample});
+    plan.tokens.push_back(0);
+  } else {
+    plan.tokens.insert(plan.tokens.end(), state.tokens.begin() + first, state.tokens.begin() + first + count);
+  }
+  for (std::int32_t i = 0; i < count; ++i) plan.positions.push_back(first + i);
+
+  state.planned_tokens = slice.range.end();
+  if (sample) {
+    slice.sample_row = static_cast<std::int32_t>(plan.samples.size());
+    add_sample(state, slice.range.end(), input_unknown);
+  }
+  plan.slices.push_back(slice);
+  flight_.rows.push_back({&state, slice.range.end(), slice.sample_row});
+  ++state.plans_in_flight;
+  state.last_plan = plan.step;
+}
+
+void PlanBuilder::add_sample(RequestState& state, std::int32_t position, bool input_unknown) {
+  core::StepPlan& plan = *plan_;
+  const core::SamplingParams& sampling = state.request.sampling;
+  SampleRow row;
+  row.row = static_cast<std::int32_t>(plan.tokens.size()) - 1;
+  row.position = position;
+  row.temperature = sampling.temperature;
+  row.top_p = sampling.top_p;
+  row.min_p = sampling.min_p;
+  row.top_k = sampling.top_k;
+  row.seed = sampling.seed;
+  if (sampling.penalised()) {
+    row.frequency_penalty = sampling.frequency_penalty;
+    row.presence_penalty = sampling.presence_penalty;
+    row.repetition_penalty = sampling.repetition_penalty;
+    row.history_first = static_cast<std::int32_t>(plan.history.size());
+    row.history_tokens = state.known_tokens();
+    row.history_prompt_tokens = state.prompt_tokens();
+    row.append_input_to_history = input_unknown;
+    plan.history.insert(plan.history.end(), state.tokens.begin(), state.tokens.end());
+  }
+  if (position - state.prompt_tokens() < state.stop_rules.min_new_tokens) {
+    row.banned_first = static_cast<std::int32_t>(plan.banned.size());
+    row.banned_count = static_cast<std::int32_t>(state.stop_rules.stop_ids.size());
+    plan.banned.insert(plan.banned.end(), state.stop_rules.stop_ids.begin(), state.stop_rules.stop_ids.end());
+  }
+  state.last_sample = flight_.samples++;
+  ++state.pending_samples;
+  plan.samples.push_back(row);
+}
+
+}  // namespace levada::sched

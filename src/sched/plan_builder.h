@@ -1,0 +1,50 @@
+// What: PlanBuilder, writes one StepPlan from request states, and Flight, the Brain's memory of a submitted plan.
+// Owner: the Brain. Thread: the scheduler's.
+// Invariant: it is the only place that moves planned_tokens, pending_samples and plans_in_flight forward; the pages for
+// every row are in the request's table before it is added.
+// A row whose token is still being sampled refers to the plan submitted just before.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/step_plan.h"
+#include "sched/request_state.h"
+
+namespace levada::sched {
+
+struct FlightRow {
+  RequestState* state = nullptr;
+  std::int32_t end_tokens = 0;  // KV is written up to here
+  std::int32_t sample = -1;     // index into StepResult::sampled, -1: none
+};
+
+struct Flight {
+  core::StepId step{};
+  std::int32_t samples = 0;
+  std::vector<FlightRow> rows;
+};
+
+class PlanBuilder {
+ public:
+  // Step ids are consecutive over the plans that are taken.
+  void begin(core::StepId step);
+  // One row: the request's newest token, known or being sampled.
+  void add_decode(RequestState& state);
+  // The next `extend_tokens` of its input; samples if they are the last.
+  void add_prefill(RequestState& state, std::int32_t extend_tokens);
+  bool empty() const { return flight_.rows.empty(); }
+  std::unique_ptr<core::StepPlan> take_plan();
+  Flight take_flight() { return std::move(flight_); }
+
+ private:
+  void add_slice(RequestState& state, std::int32_t count, bool sample);
+  void add_sample(RequestState& state, std::int32_t position, bool input_unknown);
+
+  std::unique_ptr<core::StepPlan> plan_;
+  Flight flight_;
+  std::size_t rows_hint_ = 0, slices_hint_ = 0, table_hint_ = 0;  // sizes of the plan before
+};
+
+}  // namespace levada::sched

@@ -1,0 +1,42 @@
+#include "sched/request_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace levada::sched {
+
+RequestState::RequestState(core::Request the_request, kv::NamespaceRef ns, StopRules rules,
+                           const text::Tokenizer* tokenizer)
+    : request(std::move(the_request)), name_space(std::move(ns)), stop_rules(std::move(rules)) {
+  constexpr std::int32_t kReservedOutput = 4096;
+  tokens.reserve(request.prompt.size() +
+                 static_cast<std::size_t>(std::min(stop_rules.max_new_tokens, kReservedOutput)));
+  tokens.assign(request.prompt.begin(), request.prompt.end());
+  if (tokenizer != nullptr) {
+    // Stop strings that do not count yet are given to the decoder later, by finish_rule().
+    decoder.emplace(*tokenizer, stop_rules.min_new_tokens > 0 ? std::vector<std::string>{} : stop_rules.stop_strings,
+                    request.sampling.skip_special_tokens, request.sampling.no_stop_trim);
+  }
+}
+
+void RequestState::check(std::int32_t page_size_tokens) const {
+  LEVADA_CHECK(computed_tokens <= planned_tokens, "what is computed was planned");
+  LEVADA_CHECK(planned_tokens <= known_tokens() + pending_samples, "only known or asked-for tokens are planned");
+  LEVADA_CHECK(planned_tokens <= pages.size() * page_size_tokens, "every planned token has its page");
+  LEVADA_CHECK(pages.shared_pages() * page_size_tokens <= planned_tokens, "the tree holds planned tokens only");
+  LEVADA_CHECK(plans_in_flight >= 0 && plans_in_flight <= 2, "at most two plans are in flight");
+  switch (phase) {
+    case Phase::kWaiting:
+      LEVADA_CHECK(pages.size() == 0 && plans_in_flight == 0, "a waiting request holds nothing");
+      break;
+    case Phase::kPrefilling:
+      LEVADA_CHECK(planned_tokens < input_tokens && pending_samples == 0, "a chunk is missing, no token is asked for");
+      break;
+    case Phase::kRunning: LEVADA_CHECK(planned_tokens >= input_tokens, "its whole input is planned"); break;
+    case Phase::kDraining: LEVADA_CHECK(plans_in_flight > 0, "it waits for a plan"); break;
+  }
+}
+
+}  // namespace levada::sched

@@ -1,0 +1,71 @@
+// What: RequestState, everything the Brain knows of one request, and its lengths, kept apart by name (law 1).
+// Owner: the Brain, from submit() until the last plan containing it has been applied. Thread: the scheduler's.
+// Invariant: computed_tokens <= planned_tokens <= tokens.size() + pending_samples; check() asserts what each phase
+// needs.
+//
+//   kWaiting ──admit──> kPrefilling ──last chunk planned──> kRunning ──finish──> kDraining ──last plan applied──> gone
+//      ^  (no pages)        │                                  │        (no new plans, delta sent)
+//      └── retract, once no plan is in flight ─────────────────┘     abort and failure go to kDraining from anywhere
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/request.h"
+#include "kv/namespace_table.h"
+#include "sched/finish_rule.h"
+#include "sched/request_pages.h"
+#include "text/stream_decoder.h"
+
+namespace levada::sched {
+
+enum class Phase : std::uint8_t { kWaiting, kPrefilling, kRunning, kDraining };
+
+struct RequestState {
+  RequestState(core::Request the_request, kv::NamespaceRef ns, StopRules rules, const text::Tokenizer* tokenizer);
+
+  core::Request request;
+  kv::NamespaceRef name_space;
+  StopRules stop_rules;
+  std::optional<text::StreamDecoder> decoder;
+  std::vector<core::Token> tokens;  // prompt, then accepted output
+
+  Phase phase = Phase::kWaiting;
+  bool retract_pending = false;  // goes back to waiting when no plan is in flight
+  bool commit_at_end = true;     // its KV may be kept as cache when it goes
+  std::uint64_t arrival = 0;     // order of submission
+  std::uint64_t admission = 0;   // order of the present admission; the last one is retracted first
+  std::int32_t retractions = 0;
+
+  RequestPages pages;
+  std::int32_t input_tokens = 0;     // prefill target of the present admission
+  std::int32_t planned_tokens = 0;   // KV written once every submitted plan is done
+  std::int32_t computed_tokens = 0;  // KV written by applied plans
+  std::int32_t pending_samples = 0;  // tokens asked for in plans not applied yet
+  std::int32_t plans_in_flight = 0;
+  core::StepId last_plan{};
+  std::int32_t last_sample = -1;  // index of its sample in last_plan
+
+  bool ever_admitted = false;
+  std::int32_t cached_tokens = 0;  // at first admission
+
+  std::int32_t prompt_tokens() const { return static_cast<std::int32_t>(request.prompt.size()); }
+  std::int32_t known_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
+  std::int32_t produced() const { return known_tokens() - prompt_tokens(); }
+  std::int32_t new_tokens_left() const { return stop_rules.max_new_tokens - produced() - pending_samples; }
+  bool admitted() const { return phase == Phase::kPrefilling || phase == Phase::kRunning; }
+  // The token that ends it by length is in flight already, unless something ends it before.
+  bool last_token_planned() const { return pending_samples > 0 && new_tokens_left() <= 0; }
+  bool wants_decode() const { return phase == Phase::kRunning && !retract_pending && new_tokens_left() > 0; }
+  text::StreamDecoder* text_decoder() { return decoder ? &*decoder : nullptr; }
+  // The cache key of its first `count` tokens.
+  kv::TokenKey key(std::int32_t count) const {
+    return {std::span(tokens).first(static_cast<std::size_t>(count)), name_space.id()};
+  }
+
+  // Aborts when the lengths or the pages contradict the phase.
+  void check(std::int32_t page_size_tokens) const;
+};
+
+}  // namespace levada::sched

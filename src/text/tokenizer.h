@@ -1,8 +1,9 @@
 // What: Tokenizer, byte-level BPE (the field's "gpt2" model) from tokenizer.json or from a GGUF's vocabulary.
 // Owner: whoever loaded it; shared read-only by serve and sched.
 // Thread: all const methods from any thread at once.
-// Invariant: works on bytes; decode(encode(s)) == s whenever every byte of s has a token (SmolLM2 lacks 21 byte values).
-// Pre-tokenizers known: gpt2, smollm, qwen2 (Qwen2/3), llama-bpe (Llama-3); another one is refused by name at load.
+// Invariant: works on bytes; decode(encode(s)) == s whenever every byte of s has a token (SmolLM2 lacks 21 byte
+// values). Pre-tokenizers known: gpt2, smollm, qwen2 (Qwen2/3), llama-bpe (Llama-3); another one is refused by name at
+// load.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,9 @@
 
 #include "base/status.h"
 
-namespace levada::files { class GgufFile; }
+namespace levada::files {
+class GgufFile;
+}
 
 namespace levada::text {
 
@@ -29,8 +32,8 @@ class Tokenizer {
   ~Tokenizer();
 
   struct EncodeOptions {
-    bool add_special_tokens = true;      // bos/eos as the tokenizer's post-processor or GGUF flags say
-    bool parse_special_tokens = true;    // the text of an added token becomes its id
+    bool add_special_tokens = true;    // bos/eos as the tokenizer's post-processor or GGUF flags say
+    bool parse_special_tokens = true;  // the text of an added token becomes its id
   };
   // Input must be valid UTF-8 (the border checks it).
   std::vector<Token> encode(std::string_view text, EncodeOptions options = {true, true}) const;
@@ -40,8 +43,8 @@ class Tokenizer {
   std::string decode(const std::vector<Token>& tokens, bool skip_special_tokens = true) const;
 
   bool is_special(Token token) const;
-  std::optional<Token> token_id(std::string_view text) const;   // exact vocabulary or added-token entry
-  std::int32_t vocab_size() const;                              // largest id + 1
+  std::optional<Token> token_id(std::string_view text) const;  // exact vocabulary or added-token entry
+  std::int32_t vocab_size() const;                             // largest id + 1
   std::optional<Token> bos() const;
   std::optional<Token> eos() const;
   // Jinja source shipped with the tokenizer; empty if none.

@@ -1,0 +1,3 @@
+#include "text/stream_decoder.h"
+
+#include <gtest/gtest.h>

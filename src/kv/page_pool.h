@@ -68,7 +68,6 @@ class PagePool {
   std::int32_t adopted_pages() const { return adopted_; }
   // Aborts on an id outside the pool.
   PageState state(core::PageId page) const;
-  bool is_free(core::PageId page) const { return state(page) == PageState::kFree; }
 
   // The first violation found: a page in two states, a duplicate in the free list, counts that disagree. O(total).
   Status verify() const;

@@ -115,7 +115,7 @@ TEST(PageLease, ReleaseReturnsThePartNow) {
   const auto before = ids(lease.pages());
   lease.release(3, 2);
   EXPECT_EQ(ids(lease.pages()), (std::vector<std::int32_t>{before[0], before[1], before[2]}));
-  EXPECT_TRUE(pool.is_free(core::PageId{before[3]}));
+  EXPECT_EQ(pool.state(core::PageId{before[3]}), PageState::kFree);
   expect_counts(pool, 5, 3, 0);
   lease.release(0, 0);
   lease.adopt(3, 0);

@@ -1,6 +1,6 @@
-// What: Model, a loaded decoder-only transformer that computes one layer at a time, and the KV bytes it reads and writes.
-// Mental model: Model = weights, immutable, one per worker. Forward = one step's activations: begin() embeds the step's
-// tokens, layer(l) runs decoder layer l over the paged cache, logits() finishes the rows that need a token.
+// What: Model, a loaded decoder-only transformer that computes one layer at a time, and the KV bytes it reads and
+// writes. Mental model: Model = weights, immutable, one per worker. Forward = one step's activations: begin() embeds
+// the step's tokens, layer(l) runs decoder layer l over the paged cache, logits() finishes the rows that need a token.
 // Owner: the engine worker owns Model and KvPool; a Forward is owned by its step and must not outlive either.
 // Thread: the worker's.
 // Invariant: layer(0..L-1) in order, each once. After layer(l), hidden() is the output of decoder layer l (0-based; the
@@ -23,11 +23,11 @@
 namespace levada::model {
 
 struct ModelOptions {
-  std::string dtype = "auto";            // weights: float32, bfloat16, auto (as stored; bfloat16 for GGUF)
-  std::string kv_cache_dtype = "auto";   // auto: bfloat16 for bfloat16 weights, float32 for float32
+  std::string dtype = "auto";           // weights: float32, bfloat16, auto (as stored; bfloat16 for GGUF)
+  std::string kv_cache_dtype = "auto";  // auto: bfloat16 for bfloat16 weights, float32 for float32
   std::int32_t page_size_tokens = 16;
-  std::int32_t context_length_tokens = 0;   // 0: the checkpoint's
-  int threads = 0;                          // CPU kernels; 0: all cores of the affinity mask
+  std::int32_t context_length_tokens = 0;  // 0: the checkpoint's
+  int threads = 0;                         // CPU kernels; 0: all cores of the affinity mask
 };
 
 // KV bytes of one rank: for each plane of the layout, one buffer over all pages and owning layers.

@@ -1,0 +1,65 @@
+// What: Checkpoint, an opened model file or folder whose every tensor has been checked against its configuration.
+// Owner: owns the mappings; weights used in place keep it alive. Thread: immutable after open.
+// Invariant: each tensor the model needs is there with the demanded shape and a float encoding, and no other is, apart
+// from those known to be redundant (rotary tables, a head that is tied).
+#pragma once
+
+#include <memory>
+
+#include "files/tensor_source.h"
+#include "model/config.h"
+
+namespace levada::model {
+
+enum class Weight : std::uint8_t {
+  kEmbedding,
+  kFinalNorm,
+  kHead,
+  kInputNorm,
+  kPostNorm,
+  kQ,
+  kK,
+  kV,
+  kO,
+  kGate,
+  kUp,
+  kDown,
+  kQNorm,
+  kKNorm,
+};
+
+class Checkpoint {
+ public:
+  // `path`: a GGUF file or a Hugging Face folder.
+  static Result<Checkpoint> open(const std::filesystem::path& path);
+  // Checks `source` against `config`; kDataLoss naming the tensor, what was expected and what was found.
+  static Result<Checkpoint> make(std::unique_ptr<files::TensorSource> source, ModelConfig config, std::string file,
+                                 bool gguf);
+
+  const ModelConfig& config() const { return config_; }
+  const files::TensorSource& source() const { return *source_; }
+  // `layer` is ignored for the first three. REQUIRES: the configuration has that weight.
+  const files::TensorInfo& tensor(Weight weight, std::int64_t layer = 0) const;
+  // Elements of all weights.
+  std::int64_t parameters() const;
+  // Hash over names, shapes, encodings and sampled bytes of every tensor (law 8).
+  std::string identity() const;
+
+ private:
+  Checkpoint() = default;
+  std::string name(Weight weight, std::int64_t layer) const;
+  std::vector<std::int64_t> shape(Weight weight) const;
+  bool needs(Weight weight) const;
+  bool redundant(const std::string& name) const;
+  template <class Visit>
+  void for_each_weight(Visit visit) const;
+  Status check_tensors() const;
+  Status check_one(Weight weight, std::int64_t layer) const;
+
+  std::unique_ptr<files::TensorSource> source_;
+  ModelConfig config_;
+  std::string file_;
+  bool gguf_ = false;
+};
+
+}  // namespace levada::model

@@ -1,0 +1,179 @@
+#include "model/decoder_model.h"
+
+#include <ATen/ops/empty.h>
+
+#include <numeric>
+
+#include "model/paged_kv_pool.h"
+#include "model/rope.h"
+#include "nn/tensor.h"
+
+namespace levada::model {
+namespace {
+
+core::KvLayout make_layout(const ModelConfig& config, DType dtype, std::int32_t page_size_tokens) {
+  std::vector<std::int32_t> layers(static_cast<std::size_t>(config.layers));
+  std::iota(layers.begin(), layers.end(), 0);
+  const auto elements = static_cast<std::int32_t>(config.kv_heads * config.head_dim);
+  return core::KvLayout(page_size_tokens, {core::KvPlane{"k", "target", dtype, elements, layers},
+                                           core::KvPlane{"v", "target", dtype, elements, layers}});
+}
+
+nn::GqaShape shape_of(const ModelConfig& c) {
+  return {c.hidden, c.heads, c.kv_heads, c.head_dim, c.intermediate, c.norm_eps};
+}
+
+at::Tensor make_cos_sin(const ModelConfig& config, std::int64_t context, at::Device place) {
+  const at::Tensor host = at::empty({context, config.head_dim}, at::TensorOptions().dtype(at::kFloat));
+  fill_cos_sin(config.rope, config.head_dim, context, host.data_ptr<float>());
+  return host.to(place);
+}
+
+class DecoderModel final : public Model {
+ public:
+  DecoderModel(DecoderParts parts, device::Device& device)
+      : parts_(std::move(parts)),
+        config_(parts_.checkpoint->config()),
+        shape_(shape_of(config_)),
+        layout_(make_layout(config_, parts_.kv_dtype, parts_.page_size_tokens)),
+        device_(device),
+        weights_(load_weights(*parts_.checkpoint, nn::scalar_type(parts_.info.weight_dtype), *parts_.backend,
+                              parts_.host->pool)),
+        head_(weights_.final_norm, config_.norm_eps, weights_.head),
+        cos_sin_(make_cos_sin(config_, parts_.info.context_length_tokens, parts_.backend->place())),
+        workspace_(shape_, *parts_.backend) {}
+
+  const core::ModelInfo& info() const override { return parts_.info; }
+  const core::KvLayout& kv_layout() const override { return layout_; }
+  std::string backend() const override {
+    const std::string threads = std::to_string(parts_.host->pool.threads());
+    return parts_.backend->name() + (parts_.backend->place().is_cpu() ? ", " + threads + " threads" : "");
+  }
+  Result<std::unique_ptr<KvPool>> make_kv_pool(std::int32_t pages) override {
+    return PagedKvPool::make(layout_, pages, config_.kv_heads, device_);
+  }
+  Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) override;
+  Result<std::vector<core::Token>> sample(const core::StepPlan& plan, device::TensorView logits) override;
+
+ private:
+  friend class DecoderForward;
+  DecoderParts parts_;
+  const ModelConfig& config_;
+  nn::GqaShape shape_;
+  core::KvLayout layout_;
+  device::Device& device_;
+  Weights weights_;
+  nn::LmHead head_;
+  at::Tensor cos_sin_;
+  nn::GqaWorkspace workspace_;
+  bool forward_alive_ = false;
+};
+
+class DecoderForward final : public Forward {
+ public:
+  DecoderForward(DecoderModel& model, const core::StepPlan& plan, PagedKvPool& pool, StepGeometry geometry)
+      : model_(model), pool_(pool), geometry_(std::move(geometry)) {
+    LEVADA_CHECK(!model_.forward_alive_, "one Forward at a time: it borrows the workspace");
+    model_.workspace_.resize(static_cast<std::int64_t>(plan.tokens.size()));
+    inputs_ = backend().prepare({geometry_.batch(), plan.tokens, plan.positions}, model_.cos_sin_);
+    backend().embed(*inputs_, model_.weights_.embedding, model_.workspace_.hidden);
+    model_.forward_alive_ = true;
+  }
+  ~DecoderForward() override { model_.forward_alive_ = false; }
+
+  Status layer(int layer) override {
+    LEVADA_CHECK(layer == next_layer_ && layer < model_.config_.layers, "layers run in order, each once");
+    ++next_layer_;
+    const auto l = static_cast<std::size_t>(layer);
+    return nn::guarded("computing a layer", [&] {
+      nn::run_gqa_layer(backend(), model_.shape_, model_.weights_.layers[l], *inputs_, pool_.tensor(0, l),
+                        pool_.tensor(1, l), model_.workspace_);
+    });
+  }
+
+  device::TensorView hidden() const override { return nn::view(model_.workspace_.hidden); }
+
+  Result<device::TensorView> logits(std::span<const std::int32_t> rows) override {
+    for (std::int32_t row : rows) {
+      LEVADA_CHECK(row >= 0 && row < model_.workspace_.hidden.size(0), "logits of a row of this step");
+    }
+    device::TensorView result;
+    LEVADA_RETURN_IF_ERROR(nn::guarded("computing logits", [&] {
+      result = nn::view(model_.head_.logits(backend(), model_.workspace_.hidden, rows));
+    }));
+    return result;
+  }
+
+ private:
+  nn::Backend& backend() { return *model_.parts_.backend; }
+  DecoderModel& model_;
+  PagedKvPool& pool_;
+  StepGeometry geometry_;
+  std::unique_ptr<nn::StepInputs> inputs_;
+  int next_layer_ = 0;
+};
+
+Result<std::unique_ptr<Forward>> DecoderModel::begin(const core::StepPlan& plan, KvPool& pool) {
+  auto* own = dynamic_cast<PagedKvPool*>(&pool);
+  LEVADA_CHECK(own != nullptr && own->layout().identity() == layout_.identity(), "a pool made by this model");
+  const StepLimits limits{config_.vocabulary, parts_.info.context_length_tokens, own->pages(),
+                          layout_.page_size_tokens()};
+  LEVADA_ASSIGN_OR_RETURN(StepGeometry geometry, StepGeometry::make(plan, limits));
+  std::unique_ptr<Forward> forward;
+  LEVADA_RETURN_IF_ERROR(nn::guarded(
+      "starting a step", [&] { forward = std::make_unique<DecoderForward>(*this, plan, *own, std::move(geometry)); }));
+  return forward;
+}
+
+Result<std::vector<core::Token>> DecoderModel::sample(const core::StepPlan& plan, device::TensorView logits) {
+  LEVADA_CHECK(logits.rank == 2 && logits.shape[0] == static_cast<std::int64_t>(plan.samples.size()),
+               "one row of logits per sample");
+  std::vector<core::Token> tokens;
+  std::vector<std::int32_t> output;
+  for (std::size_t i = 0; i < plan.samples.size(); ++i) {
+    const core::SampleRow& row = plan.samples[i];
+    const auto history =
+        std::span(plan.history)
+            .subspan(static_cast<std::size_t>(row.history_first), static_cast<std::size_t>(row.history_tokens));
+    const auto prompt = history.first(static_cast<std::size_t>(row.history_prompt_tokens));
+    output.assign(history.begin() + row.history_prompt_tokens, history.end());
+    if (row.append_input_to_history) output.push_back(plan.tokens[static_cast<std::size_t>(row.row)]);
+    kernels::SampleParams params;
+    params.temperature = row.temperature;
+    params.top_p = row.top_p;
+    params.min_p = row.min_p;
+    params.top_k = row.top_k;
+    params.frequency_penalty = row.frequency_penalty;
+    params.presence_penalty = row.presence_penalty;
+    params.repetition_penalty = row.repetition_penalty;
+    params.prompt_history = prompt;
+    params.output_history = output;
+    params.banned =
+        std::span(plan.banned)
+            .subspan(static_cast<std::size_t>(row.banned_first), static_cast<std::size_t>(row.banned_count));
+    params.seed = row.seed;
+    params.position = row.position;
+    auto* values = logits.as<float>() + static_cast<std::int64_t>(i) * logits.strides[0];
+    tokens.push_back(parts_.host->ops->sample(device::TensorView::of(values, DType::kF32, {logits.shape[1]}), params));
+  }
+  return tokens;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> make_decoder_model(DecoderParts parts, device::Device& device) {
+  const std::int64_t wanted =
+      parts.checkpoint->parameters() * static_cast<std::int64_t>(bytes_of(parts.info.weight_dtype));
+  const std::int64_t available = device.free_bytes();
+  if (wanted > available) {
+    return resource_exhausted(parts.info.path + ": the weights need " + std::to_string(wanted) + " bytes as " +
+                              std::string(to_string(parts.info.weight_dtype)) + " and " + std::to_string(available) +
+                              " bytes are available on " + device.name());
+  }
+  std::unique_ptr<Model> model;
+  LEVADA_RETURN_IF_ERROR(
+      nn::guarded("loading the weights", [&] { model = std::make_unique<DecoderModel>(std::move(parts), device); }));
+  return model;
+}
+
+}  // namespace levada::model

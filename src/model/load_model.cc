@@ -1,0 +1,85 @@
+#include <sched.h>
+
+#include "model/decoder_model.h"
+#include "nn/tensor.h"
+
+namespace levada::model {
+namespace {
+
+int available_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+Result<DType> parse_dtype(const std::string& text, const char* option, DType automatic) {
+  if (text == "auto") return automatic;
+  if (text == "float32") return DType::kF32;
+  if (text == "bfloat16") return DType::kBF16;
+  return invalid_argument("\"" + text + "\" is not supported; auto, float32 and bfloat16 are", option);
+}
+
+// float32 checkpoints stay float32; everything narrower is computed in bfloat16.
+DType stored_dtype(const Checkpoint& checkpoint, bool gguf) {
+  const bool wide = checkpoint.tensor(Weight::kEmbedding).encoding == files::Encoding::kF32;
+  return wide && !gguf ? DType::kF32 : DType::kBF16;
+}
+
+Status check_options(const ModelOptions& options, const ModelConfig& config) {
+  if (options.page_size_tokens < 1 || options.page_size_tokens > 4096) {
+    return invalid_argument(std::to_string(options.page_size_tokens) + " is not between 1 and 4096", "page_size");
+  }
+  if (options.context_length_tokens < 0 || options.context_length_tokens > config.context) {
+    return invalid_argument(
+        std::to_string(options.context_length_tokens) + " exceeds the checkpoint's " + std::to_string(config.context),
+        "context_length");
+  }
+  if (options.threads < 0 || options.threads > 1024) {
+    return invalid_argument(std::to_string(options.threads) + " is not between 0 and 1024", "threads");
+  }
+  return {};
+}
+
+core::ModelInfo describe(const Checkpoint& checkpoint, const std::string& path, const ModelOptions& options,
+                         DType weight_dtype) {
+  const ModelConfig& config = checkpoint.config();
+  core::ModelInfo info;
+  info.path = path;
+  info.architecture = config.architecture;
+  info.weights_identity = checkpoint.identity() + "-" + std::string(to_string(weight_dtype));
+  info.weight_dtype = weight_dtype;
+  info.vocab_size = static_cast<std::int32_t>(config.vocabulary);
+  info.hidden_size = static_cast<std::int32_t>(config.hidden);
+  info.num_layers = static_cast<std::int32_t>(config.layers);
+  info.context_length_tokens =
+      options.context_length_tokens > 0 ? options.context_length_tokens : static_cast<std::int32_t>(config.context);
+  info.eos_token_ids = config.eos;
+  info.parameters = checkpoint.parameters();
+  return info;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, const ModelOptions& options,
+                                          device::Device& device) {
+  const bool cuda = device.kind() == device::DeviceKind::kCuda;
+  if (cuda) LEVADA_RETURN_IF_ERROR(nn::load_torch_cuda());
+  LEVADA_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(path));
+  LEVADA_RETURN_IF_ERROR(check_options(options, checkpoint.config()));
+  const bool gguf = !std::filesystem::is_directory(path);
+  LEVADA_ASSIGN_OR_RETURN(const DType weights, parse_dtype(options.dtype, "dtype", stored_dtype(checkpoint, gguf)));
+  LEVADA_ASSIGN_OR_RETURN(const DType kv, parse_dtype(options.kv_cache_dtype, "kv_cache_dtype", weights));
+
+  DecoderParts parts;
+  parts.host = std::make_unique<HostKernels>(options.threads > 0 ? options.threads : available_cores());
+  parts.backend = cuda ? nn::make_torch_backend(at::Device(at::kCUDA, static_cast<at::DeviceIndex>(device.index())),
+                                                nn::scalar_type(weights))
+                       : nn::make_cpu_backend(*parts.host->ops);
+  parts.info = describe(checkpoint, path.string(), options, weights);
+  parts.checkpoint = std::make_unique<Checkpoint>(std::move(checkpoint));
+  parts.kv_dtype = kv;
+  parts.page_size_tokens = options.page_size_tokens;
+  return make_decoder_model(std::move(parts), device);
+}
+
+}  // namespace levada::model

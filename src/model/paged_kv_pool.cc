@@ -1,0 +1,61 @@
+#include "model/paged_kv_pool.h"
+
+#include "nn/tensor.h"
+
+namespace levada::model {
+
+Result<std::unique_ptr<KvPool>> PagedKvPool::make(const core::KvLayout& layout, std::int32_t pages, std::int64_t heads,
+                                                  device::Device& device) {
+  if (pages < 1) return invalid_argument("a KV pool needs at least one page, got " + std::to_string(pages));
+  const std::int64_t wanted = layout.bytes_per_page() * pages, available = device.free_bytes();
+  if (wanted > available) {
+    return resource_exhausted("the KV pool needs " + std::to_string(wanted) + " bytes for " + std::to_string(pages) +
+                              " pages and " + std::to_string(available) + " bytes are available on " + device.name());
+  }
+  std::unique_ptr<PagedKvPool> pool(new PagedKvPool(layout, pages));
+  pool->place_ = device.kind();
+  LEVADA_ASSIGN_OR_RETURN(pool->stream_, device.make_stream());
+  for (const core::KvPlane& plane : layout.planes()) {
+    const std::int64_t bytes = plane.bytes_per_token_per_layer() * static_cast<std::int64_t>(plane.layers.size()) *
+                               layout.page_size_tokens() * pages;
+    LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<device::DeviceBuffer> buffer,
+                            device.allocate(static_cast<std::size_t>(bytes)));
+    pool->buffers_.push_back(std::move(buffer));
+  }
+  LEVADA_RETURN_IF_ERROR(nn::guarded("making the KV pool", [&] {
+    for (std::size_t p = 0; p < layout.planes().size(); ++p) {
+      std::vector<at::Tensor>& layers = pool->tensors_.emplace_back();
+      for (std::size_t l = 0; l < layout.planes()[p].layers.size(); ++l) {
+        const device::TensorView plane = pool->plane(static_cast<int>(p), static_cast<int>(l));
+        layers.push_back(nn::wrap(plane, device.index()).unflatten(2, {heads, plane.shape[2] / heads}));
+      }
+    }
+  }));
+  return std::unique_ptr<KvPool>(std::move(pool));
+}
+
+device::TensorView PagedKvPool::plane(int plane, int layer) const {
+  const core::KvPlane& described = layout_.planes()[static_cast<std::size_t>(plane)];
+  LEVADA_CHECK(layer >= 0 && static_cast<std::size_t>(layer) < described.layers.size(), "a layer that owns this plane");
+  const std::int64_t bytes_per_layer =
+      described.bytes_per_token_per_layer() * layout_.page_size_tokens() * static_cast<std::int64_t>(pages_);
+  auto* first = static_cast<std::byte*>(buffers_[static_cast<std::size_t>(plane)]->data()) + layer * bytes_per_layer;
+  return device::TensorView::of(first, described.dtype,
+                                {pages_, layout_.page_size_tokens(), described.elements_per_token}, place_);
+}
+
+void PagedKvPool::poison(std::int32_t page) {
+  LEVADA_CHECK(page >= 0 && page < pages_, "a page of this pool");
+  for (std::size_t p = 0; p < layout_.planes().size(); ++p) {
+    const core::KvPlane& described = layout_.planes()[p];
+    const std::int64_t bytes = described.bytes_per_token_per_layer() * layout_.page_size_tokens();
+    for (std::size_t l = 0; l < described.layers.size(); ++l) {
+      auto* first = static_cast<std::byte*>(plane(static_cast<int>(p), static_cast<int>(l)).data) + page * bytes;
+      const Status filled = stream_->fill(first, 0xFF, static_cast<std::size_t>(bytes));
+      LEVADA_CHECK(filled.ok(), "a page of a live pool can be filled");
+    }
+  }
+  LEVADA_CHECK(stream_->synchronize().ok(), "a page of a live pool can be filled");
+}
+
+}  // namespace levada::model

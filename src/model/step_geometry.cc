@@ -1,0 +1,93 @@
+#include "model/step_geometry.h"
+
+#include "base/status.h"
+
+namespace levada::model {
+namespace {
+
+Status wrong(const std::string& what, std::int64_t given, std::int64_t limit) {
+  return invalid_argument("step plan: " + what + " " + std::to_string(given) + " is out of range, the limit is " +
+                          std::to_string(limit));
+}
+
+// Whether [first, first + count) lies in a list of `size` entries.
+bool inside(std::int32_t first, std::int32_t count, std::size_t size) {
+  return first >= 0 && count >= 0 && static_cast<std::size_t>(first) + static_cast<std::size_t>(count) <= size;
+}
+
+Status check_sample(const core::StepPlan& plan, const core::SampleRow& sample) {
+  const auto rows = static_cast<std::int64_t>(plan.tokens.size());
+  if (sample.row < 0 || sample.row >= rows) return wrong("a sample's row", sample.row, rows);
+  if (!inside(sample.history_first, sample.history_tokens, plan.history.size()) || sample.history_prompt_tokens < 0 ||
+      sample.history_prompt_tokens > sample.history_tokens) {
+    return wrong("a sample's history", sample.history_first, static_cast<std::int64_t>(plan.history.size()));
+  }
+  if (!inside(sample.banned_first, sample.banned_count, plan.banned.size())) {
+    return wrong("a sample's banned ids", sample.banned_first, static_cast<std::int64_t>(plan.banned.size()));
+  }
+  return {};
+}
+
+Status check_slice(const core::StepPlan& plan, const core::PlanSlice& slice, std::int64_t next_row,
+                   const StepLimits& limits) {
+  const auto rows = static_cast<std::int64_t>(plan.tokens.size());
+  if (slice.first_row != next_row) return wrong("a slice's first row", slice.first_row, next_row);
+  if (slice.range.count < 1 || slice.range.count > rows - next_row)
+    return wrong("rows of a slice", slice.range.count, rows);
+  if (slice.range.first < 0 || slice.range.first > limits.context - slice.range.count) {
+    return wrong("the last position of a slice", std::int64_t{slice.range.first} + slice.range.count, limits.context);
+  }
+  const std::int64_t pages = (slice.range.end() + limits.page_size - 1) / limits.page_size;
+  const auto table = static_cast<std::int64_t>(plan.block_tables.size());
+  if (slice.block_table_pages < pages) return wrong("pages of a slice", slice.block_table_pages, pages);
+  if (slice.block_table_first < 0 || slice.block_table_first > table - slice.block_table_pages) {
+    return wrong("a block table's first entry", slice.block_table_first, table);
+  }
+  for (std::int64_t p = 0; p < pages; ++p) {
+    const std::int32_t page = plan.block_tables[static_cast<std::size_t>(slice.block_table_first + p)];
+    if (page < 0 || page >= limits.pages) return wrong("page", page, limits.pages);
+  }
+  for (std::int32_t i = 0; i < slice.range.count; ++i) {
+    const auto row = static_cast<std::size_t>(next_row + i);
+    if (plan.positions[row] != slice.range.first + i) {
+      return wrong("a row's position", plan.positions[row], slice.range.first + i);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<StepGeometry> StepGeometry::make(const core::StepPlan& plan, const StepLimits& limits) {
+  if (plan.tokens.empty()) return invalid_argument("step plan: no tokens");
+  if (plan.positions.size() != plan.tokens.size()) {
+    return wrong("number of positions", static_cast<std::int64_t>(plan.positions.size()),
+                 static_cast<std::int64_t>(plan.tokens.size()));
+  }
+  for (core::Token id : plan.tokens) {
+    if (id < 0 || id >= limits.vocabulary) return wrong("token", id, limits.vocabulary);
+  }
+  StepGeometry geometry;
+  geometry.block_tables_ = plan.block_tables;
+  geometry.page_size_ = limits.page_size;
+  std::int64_t next_row = 0;
+  for (const core::PlanSlice& slice : plan.slices) {
+    LEVADA_RETURN_IF_ERROR(check_slice(plan, slice, next_row, limits));
+    geometry.first_row_.push_back(slice.first_row);
+    geometry.rows_.push_back(slice.range.count);
+    geometry.context_.push_back(slice.range.first);
+    geometry.block_table_first_.push_back(slice.block_table_first);
+    next_row += slice.range.count;
+  }
+  if (next_row != static_cast<std::int64_t>(plan.tokens.size())) {
+    return wrong("rows of all slices", next_row, static_cast<std::int64_t>(plan.tokens.size()));
+  }
+  for (const core::SampleRow& sample : plan.samples) LEVADA_RETURN_IF_ERROR(check_sample(plan, sample));
+  return geometry;
+}
+
+kernels::PagedBatch StepGeometry::batch() const {
+  return {first_row_, rows_, context_, block_table_first_, block_tables_, page_size_};
+}
+
+}  // namespace levada::model

@@ -1,0 +1,76 @@
+// What: Backend, the operations a decoder layer is made of, over at::Tensor: our kernels on the CPU, libtorch on CUDA.
+// Owner: the model owns its backend; a StepInputs belongs to one forward step and must not outlive the plan behind it.
+// Thread: one step at a time, on the worker's thread.
+// Invariant: the same formulas whatever the backend (spec: ../shared/spec/models.md §0); outputs are written to memory
+// the caller owns. Activations are float32 on the CPU and the weights' dtype on CUDA. Torch exceptions pass through.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace levada::nn {
+
+// One linear map whose output features may lie in several tensors [out_i, in]: q, k and v as the file has them, or
+// fused.
+struct Projection {
+  std::vector<at::Tensor> parts;
+  std::int64_t out_features() const;
+};
+
+// What a step computes, in host memory.
+struct StepShape {
+  kernels::PagedBatch batch;
+  std::span<const std::int32_t> ids, positions;  // one per row
+};
+
+// A step's integers where the backend wants them.
+class StepInputs {
+ public:
+  virtual ~StepInputs() = default;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string name() const = 0;
+  virtual at::Device place() const = 0;
+  virtual at::ScalarType activation_type() const = 0;
+  // What norm weights must be stored as.
+  virtual at::ScalarType norm_type() const = 0;
+
+  // cos_sin: f32 [positions, head_dim], half cosines, half sines; must outlive the inputs.
+  virtual std::unique_ptr<StepInputs> prepare(const StepShape& step, const at::Tensor& cos_sin) = 0;
+
+  // out[r] = table[ids[r]]
+  virtual void embed(const StepInputs& inputs, const at::Tensor& table, const at::Tensor& out) = 0;
+  // out = x w^T, added to out if accumulate. x [R, in], out [R, sum of parts].
+  virtual void linear(const at::Tensor& x, const Projection& w, const at::Tensor& out, bool accumulate) = 0;
+  virtual void rms_norm(const at::Tensor& x, const at::Tensor& w, float eps, const at::Tensor& out) = 0;
+  // In place, per head: x [R, heads, d].
+  virtual void rms_norm_heads(const at::Tensor& x, const at::Tensor& w, float eps) = 0;
+  // Half-split rotation in place: x [R, heads, d].
+  virtual void rope(const StepInputs& inputs, const at::Tensor& x) = 0;
+  virtual void silu_mul(const at::Tensor& gate_up, const at::Tensor& out) = 0;
+  // k, v [R, kv_heads, d]; planes [pages, page_size, kv_heads, d].
+  virtual void write_kv(const StepInputs& inputs, const at::Tensor& k, const at::Tensor& v, const at::Tensor& k_plane,
+                        const at::Tensor& v_plane) = 0;
+  // q, out [R, heads, d].
+  virtual void paged_attention(const StepInputs& inputs, const at::Tensor& q, const at::Tensor& k_plane,
+                               const at::Tensor& v_plane, float scale, const at::Tensor& out) = 0;
+  // out[i] = x[rows[i]]
+  virtual void gather_rows(const at::Tensor& x, std::span<const std::int32_t> rows, const at::Tensor& out) = 0;
+};
+
+// `ops` must outlive the backend.
+std::unique_ptr<Backend> make_cpu_backend(kernels::Ops& ops);
+// libtorch operators on `place`; the CPU is allowed, for comparison in tests.
+std::unique_ptr<Backend> make_torch_backend(at::Device place, at::ScalarType activations);
+
+}  // namespace levada::nn

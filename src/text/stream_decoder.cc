@@ -28,6 +28,11 @@ bool StreamDecoder::Stop::advance(char c) {
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, std::vector<std::string> stops, bool skip_special_tokens,
                              bool keep_stop)
     : tokenizer_(&tokenizer), skip_special_tokens_(skip_special_tokens), keep_stop_(keep_stop) {
+  set_stops(std::move(stops));
+}
+
+void StreamDecoder::set_stops(std::vector<std::string> stops) {
+  LEVADA_CHECK(stops_.empty(), "stop strings are given once");
   for (std::string& stop : stops) {
     LEVADA_CHECK(!stop.empty(), "an empty stop string must be refused at the border");
     first_bytes_.set(static_cast<unsigned char>(stop[0]));

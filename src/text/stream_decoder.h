@@ -23,6 +23,10 @@ class StreamDecoder {
   StreamDecoder(const Tokenizer& tokenizer, std::vector<std::string> stops, bool skip_special_tokens = true,
                 bool keep_stop = false);
 
+  // Gives a decoder without stop strings its stop strings: they match in the text of tokens pushed from now on. For
+  // answers that may not stop before some minimum.
+  void set_stops(std::vector<std::string> stops);
+
   // Appends releasable text to `out`. Returns the matched stop string, after which nothing more may be pushed. A match
   // is taken at the token that completes it; of those complete then, the earliest in the text wins, then the longest.
   std::optional<std::string> push(Token token, std::string& out);

@@ -3,8 +3,8 @@
 // Invariant (batch invariance): a row's result depends on that row's inputs alone, never on how many rows there are, on
 // where a chunk was cut or on the number of threads: every output element is summed in one fixed order. This makes
 // chunked == whole, batch == solo and warm == cold hold bit for bit in float32.
-// Activations are float32. Weights and KV may be float32 or bfloat16. `ref/` holds the plain twins that tests compare with.
-// Formulas: ../shared/spec/models.md §0.
+// Activations are float32. Weights and KV may be float32 or bfloat16. `ref/` holds the plain twins that tests compare
+// with. Formulas: ../shared/spec/models.md §0.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace levada::kernels {
 
 using device::TensorView;
 
-// Geometry of one batch over the paged cache. Slice s owns rows [first_row[s], first_row[s] + rows[s]); its row i is the
-// token at position context[s] + i and attends positions [0, context[s] + i]. Position p lies in page
+// Geometry of one batch over the paged cache. Slice s owns rows [first_row[s], first_row[s] + rows[s]); its row i is
+// the token at position context[s] + i and attends positions [0, context[s] + i]. Position p lies in page
 // block_tables[block_table_first[s] + p / page_size] at slot p % page_size.
 struct PagedBatch {
   std::span<const std::int32_t> first_row, rows, context, block_table_first;
@@ -33,7 +33,7 @@ struct SampleParams {
   float temperature = 1, top_p = 1, min_p = 0;
   std::int32_t top_k = 0;
   float frequency_penalty = 0, presence_penalty = 0, repetition_penalty = 1;
-  std::span<const std::int32_t> prompt_history, output_history;   // used by penalties only
+  std::span<const std::int32_t> prompt_history, output_history;  // used by penalties only
   std::span<const std::int32_t> banned;
   std::uint64_t seed = 0;
   std::int32_t position = 0;
@@ -42,7 +42,7 @@ struct SampleParams {
 class Ops {
  public:
   virtual ~Ops() = default;
-  virtual std::string name() const = 0;   // "ref", "avx2", "avx512"
+  virtual std::string name() const = 0;  // "ref", "avx2", "avx512"
 
   // out[r, n] = sum_k x[r, k] * w[n, k] (+ out[r, n] if accumulate). x, out: f32 [R,K], [R,N], rows may be strided;
   // w: f32 or bf16 [N,K].
@@ -51,8 +51,8 @@ class Ops {
   virtual void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorView& out) = 0;
   // As above per head over the last dimension of x: f32 [R, heads, d], rows may be strided (qwen3's q/k norm).
   virtual void rms_norm_heads(const TensorView& x, const TensorView& w, float eps) = 0;
-  // Half-split rotation in place. x: f32 [R, heads, d], rows may be strided; cos_sin: f32 [max_positions, d]: d/2 cosines,
-  // then d/2 sines.
+  // Half-split rotation in place. x: f32 [R, heads, d], rows may be strided; cos_sin: f32 [max_positions, d]: d/2
+  // cosines, then d/2 sines.
   virtual void rope(const TensorView& x, const TensorView& cos_sin, std::span<const std::int32_t> positions) = 0;
   // out[r, i] = silu(gate_up[r, i]) * gate_up[r, I + i]. f32 [R, 2I] -> [R, I].
   virtual void silu_mul(const TensorView& gate_up, const TensorView& out) = 0;
@@ -66,8 +66,8 @@ class Ops {
   // q, out: f32 [R, heads, d], rows may be strided; heads is a multiple of kv_heads.
   virtual void paged_attention(const TensorView& q, const PagedBatch& batch, const TensorView& k_plane,
                                const TensorView& v_plane, float scale, const TensorView& out) = 0;
-  // Chooses one token. logits: f32 [V], clobbered. Order: banned, penalties, greedy (temperature 0) or temperature, top-k,
-  // top-p, min-p, draw with a counter-based generator keyed by (seed, position). Ties go to the lowest id.
+  // Chooses one token. logits: f32 [V], clobbered. Order: banned, penalties, greedy (temperature 0) or temperature,
+  // top-k, top-p, min-p, draw with a counter-based generator keyed by (seed, position). Ties go to the lowest id.
   virtual std::int32_t sample(const TensorView& logits, const SampleParams& params) = 0;
 };
 

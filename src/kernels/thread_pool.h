@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <type_traits>
 
 namespace levada::kernels {
 
@@ -16,11 +17,14 @@ class ThreadPool {
   explicit ThreadPool(int threads);
   ~ThreadPool();
   int threads() const;
-  // Calls body(begin, end) over a partition of [0, count) whose borders are multiples of `grain`; returns when all are done.
+  // Calls body(begin, end) over a partition of [0, count) whose borders are multiples of `grain`; returns when all are
+  // done. Work of at most one grain runs on the caller without waking anybody. body must not throw and must not call
+  // parallel_for of the same pool.
   template <class Body>
   void parallel_for(std::int64_t count, std::int64_t grain, Body&& body) {
     using Plain = std::remove_reference_t<Body>;
-    run(count, grain, [](void* b, std::int64_t begin, std::int64_t end) { (*static_cast<Plain*>(b))(begin, end); },
+    run(
+        count, grain, [](void* b, std::int64_t begin, std::int64_t end) { (*static_cast<Plain*>(b))(begin, end); },
         const_cast<void*>(static_cast<const void*>(&body)));
   }
 

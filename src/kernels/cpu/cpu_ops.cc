@@ -1,0 +1,119 @@
+#include "kernels/cpu/cpu_ops.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/checks.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/gather.h"
+#include "kernels/sampling.h"
+
+namespace levada::kernels {
+namespace {
+
+// Below this many multiply-adds (or touched elements) a second thread costs more than it gives.
+constexpr std::int64_t kWorkPerTask = 32 * 1024;
+// Columns of linear come in cache lines of output, so that two threads don't write the same one.
+constexpr std::int64_t kColumnGrain = 16;
+
+std::int64_t grain_of(std::int64_t work_per_item, std::int64_t multiple) {
+  const std::int64_t items = kWorkPerTask / std::max<std::int64_t>(work_per_item, 1) + 1;
+  return (items + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+void CpuOps::linear(const TensorView& x, const TensorView& w, const TensorView& out, bool accumulate) {
+  check_linear(x, w, out);
+  const LinearArgs args{.x = x.as<const float>(),
+                        .x_stride = x.strides[0],
+                        .w = w.data,
+                        .w_is_bf16 = w.dtype == DType::kBF16,
+                        .w_stride = w.strides[0],
+                        .out = out.as<float>(),
+                        .out_stride = out.strides[0],
+                        .rows = x.shape[0],
+                        .n = w.shape[0],
+                        .k = w.shape[1],
+                        .accumulate = accumulate};
+  pool_.parallel_for(args.n, grain_of(args.rows * args.k, kColumnGrain), [&](std::int64_t begin, std::int64_t end) {
+    table_.linear(args, begin, end, thread_scratch(table_.linear_scratch(args.k)));
+  });
+}
+
+void CpuOps::norm(const NormArgs& args, std::int64_t rows) {
+  pool_.parallel_for(rows, grain_of(args.heads * args.width, 1),
+                     [&](std::int64_t begin, std::int64_t end) { table_.rms_norm(args, begin, end); });
+}
+
+void CpuOps::rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorView& out) {
+  check_rms_norm(x, w, out);
+  norm({.x = x.as<const float>(),
+        .out = out.as<float>(),
+        .x_row_stride = x.strides[0],
+        .x_head_stride = 0,
+        .out_row_stride = out.strides[0],
+        .out_head_stride = 0,
+        .heads = 1,
+        .width = x.shape[1],
+        .w = w.as<const float>(),
+        .eps = eps},
+       x.shape[0]);
+}
+
+void CpuOps::rms_norm_heads(const TensorView& x, const TensorView& w, float eps) {
+  check_rms_norm_heads(x, w);
+  norm({.x = x.as<const float>(),
+        .out = x.as<float>(),
+        .x_row_stride = x.strides[0],
+        .x_head_stride = x.strides[1],
+        .out_row_stride = x.strides[0],
+        .out_head_stride = x.strides[1],
+        .heads = x.shape[1],
+        .width = x.shape[2],
+        .w = w.as<const float>(),
+        .eps = eps},
+       x.shape[0]);
+}
+
+void CpuOps::rope(const TensorView& x, const TensorView& cos_sin, std::span<const std::int32_t> positions) {
+  check_rope(x, cos_sin, positions);
+  const RopeArgs args{.x = x.as<float>(),
+                      .row_stride = x.strides[0],
+                      .head_stride = x.strides[1],
+                      .heads = x.shape[1],
+                      .width = x.shape[2],
+                      .cos_sin = cos_sin.as<const float>(),
+                      .cos_sin_stride = cos_sin.strides[0],
+                      .positions = positions.data()};
+  pool_.parallel_for(x.shape[0], grain_of(args.heads * args.width, 1),
+                     [&](std::int64_t begin, std::int64_t end) { table_.rope(args, begin, end); });
+}
+
+void CpuOps::silu_mul(const TensorView& gate_up, const TensorView& out) {
+  check_silu_mul(gate_up, out);
+  const SiluMulArgs args{.gate_up = gate_up.as<const float>(),
+                         .gate_up_stride = gate_up.strides[0],
+                         .out = out.as<float>(),
+                         .out_stride = out.strides[0],
+                         .width = out.shape[1]};
+  pool_.parallel_for(out.shape[0], grain_of(4 * args.width, 1),
+                     [&](std::int64_t begin, std::int64_t end) { table_.silu_mul(args, begin, end); });
+}
+
+void CpuOps::embed(const TensorView& table, std::span<const std::int32_t> ids, const TensorView& out) {
+  check_embed(table, ids, out);
+  embed_rows(pool_, table, ids, out);
+}
+
+void CpuOps::write_kv(const TensorView& k, const TensorView& v, const PagedBatch& batch, const TensorView& k_plane,
+                      const TensorView& v_plane) {
+  check_write_kv(k, v, batch, k_plane, v_plane);
+  write_kv_rows(pool_, k, v, batch, k_plane, v_plane);
+}
+
+std::int32_t CpuOps::sample(const TensorView& logits, const SampleParams& params) {
+  return sample_token(logits, params);
+}
+
+}  // namespace levada::kernels

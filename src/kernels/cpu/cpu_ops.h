@@ -1,0 +1,36 @@
+// What: CpuOps, Ops on one KernelTable: checks shapes, splits the work over the pool, lends scratch.
+// Owner: whoever called make_cpu_ops; borrows the pool, which must outlive it. Thread: as ThreadPool.
+// Invariant: how the work is split never shows in a result (see Ops).
+// Scratch is per thread and grows to the largest need seen.
+#pragma once
+
+#include "kernels/cpu/table.h"
+#include "kernels/ops.h"
+
+namespace levada::kernels {
+
+class CpuOps final : public Ops {
+ public:
+  CpuOps(ThreadPool& pool, const KernelTable& table) : pool_(pool), table_(table) {}
+
+  std::string name() const override { return table_.name; }
+  void linear(const TensorView& x, const TensorView& w, const TensorView& out, bool accumulate) override;
+  void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorView& out) override;
+  void rms_norm_heads(const TensorView& x, const TensorView& w, float eps) override;
+  void rope(const TensorView& x, const TensorView& cos_sin, std::span<const std::int32_t> positions) override;
+  void silu_mul(const TensorView& gate_up, const TensorView& out) override;
+  void embed(const TensorView& table, std::span<const std::int32_t> ids, const TensorView& out) override;
+  void write_kv(const TensorView& k, const TensorView& v, const PagedBatch& batch, const TensorView& k_plane,
+                const TensorView& v_plane) override;
+  void paged_attention(const TensorView& q, const PagedBatch& batch, const TensorView& k_plane,
+                       const TensorView& v_plane, float scale, const TensorView& out) override;
+  std::int32_t sample(const TensorView& logits, const SampleParams& params) override;
+
+ private:
+  void norm(const NormArgs& args, std::int64_t rows);
+
+  ThreadPool& pool_;
+  const KernelTable& table_;
+};
+
+}  // namespace levada::kernels

@@ -1,0 +1,87 @@
+// What: the dot-product tile under linear and attention: R rows of x with four rows of w.
+// Owner: none. Thread: any.
+// Invariant: lane l of an output's sum takes k = l, l + width, l + 2 width, … in this order, then lanes are added as
+// Vec::sum4 says. R, the type that carries w and the neighbours in the tile never change that.
+// Included once by each avx*_table.cc, which supplies V.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/cpu/table.h"
+
+namespace levada::kernels {
+namespace {
+
+template <class W>
+struct FourRows {
+  const W* row[4];
+};
+
+// Rows n, n + 1, n + 2, n + 3 of w; those from `valid` on repeat the last valid one, so they may be read.
+template <class W>
+[[gnu::always_inline]] inline FourRows<W> four_rows(const W* w, std::int64_t stride, std::int64_t valid) {
+  FourRows<W> rows;
+  for (std::int64_t i = 0; i < 4; ++i) rows.row[i] = w + stride * (i < valid ? i : valid - 1);
+  return rows;
+}
+
+// sums[r] gets the four dot products of row r. kPrefetch: w comes from memory once, in order; fetch_ahead elements
+// behind each row lies the row that will be wanted next.
+template <class V, int R, class W, bool kPrefetch>
+[[gnu::always_inline]] inline void dot_tile(const float* x, std::int64_t x_stride, const FourRows<W>& w, std::int64_t k,
+                                            std::int64_t fetch_ahead, __m128 (&sums)[R]) {
+  V acc[R][4];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int n = 0; n < 4; ++n) acc[r][n] = V::zero();
+  }
+  const auto step = [&](auto load_x, auto load_w) __attribute__((always_inline)) {
+    V wv[4];
+#pragma GCC unroll 4
+    for (int n = 0; n < 4; ++n) wv[n] = load_w(w.row[n]);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const V xv = load_x(x + r * x_stride);
+#pragma GCC unroll 4
+      for (int n = 0; n < 4; ++n) acc[r][n] = V::fma(xv, wv[n], acc[r][n]);
+    }
+  };
+  std::int64_t i = 0;
+  for (; i + V::kWidth <= k; i += V::kWidth) {
+    if constexpr (kPrefetch) {
+#pragma GCC unroll 4
+      for (int n = 0; n < 4; ++n) __builtin_prefetch(w.row[n] + i + fetch_ahead);
+    }
+    const auto load = [i](const auto* p) __attribute__((always_inline)) { return V::load(p + i); };
+    step(load, load);
+  }
+  if (i < k) {
+    const int rest = static_cast<int>(k - i);
+    const auto load = [ i, rest ](const auto* p) __attribute__((always_inline)) { return V::load_n(p + i, rest); };
+    step(load, load);
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) sums[r] = V::sum4(acc[r][0], acc[r][1], acc[r][2], acc[r][3]);
+}
+
+// Calls visit.template operator()<R>(row) for rows [0, rows) in tiles of at most kMax rows.
+template <int kMax, class Visit>
+[[gnu::always_inline]] inline void for_row_tiles(std::int64_t rows, const Visit& visit) {
+  std::int64_t r = 0;
+  for (; r + kMax <= rows; r += kMax) visit.template operator()<kMax>(r);
+  if constexpr (kMax > 5) {
+    if (rows - r == 5) return visit.template operator()<5>(r);
+  }
+  if constexpr (kMax > 4) {
+    if (rows - r == 4) return visit.template operator()<4>(r);
+  }
+  if constexpr (kMax > 3) {
+    if (rows - r == 3) return visit.template operator()<3>(r);
+  }
+  if (rows - r == 2) return visit.template operator()<2>(r);
+  if (rows - r == 1) return visit.template operator()<1>(r);
+}
+
+}  // namespace
+}  // namespace levada::kernels

@@ -1,0 +1,170 @@
+// Speed of the kernels that decide decode and prefill, beside what the machine's memory gives in the same run.
+// kernels_bench [--benchmark_filter=…]; sizes are SmolLM2-135M's, threads are all cores.
+#include <benchmark/benchmark.h>
+
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "kernels/bf16.h"
+#include "kernels/ops.h"
+
+namespace levada::kernels {
+namespace {
+
+constexpr std::int64_t kHidden = 576, kInner = 1536, kVocabulary = 49152, kLayers = 30;
+
+ThreadPool& pool() {
+  static ThreadPool pool(static_cast<int>(std::thread::hardware_concurrency()));
+  return pool;
+}
+
+template <class T>
+std::vector<T> filled(std::int64_t count) {
+  std::vector<T> data(static_cast<std::size_t>(count));
+  std::mt19937 bits(1);
+  std::uniform_real_distribution<float> some(-1, 1);
+  for (T& x : data) {
+    if constexpr (sizeof(T) == 2) {
+      x = to_bf16(some(bits));
+    } else {
+      x = some(bits);
+    }
+  }
+  return data;
+}
+
+std::string table_name(const benchmark::State& state) { return state.range(0) == 0 ? "avx2" : "avx512"; }
+
+bool lacks(benchmark::State& state, const Ops* ops) {
+  if (ops == nullptr) state.SkipWithError("not supported by this CPU");
+  return ops == nullptr;
+}
+
+// Plain reading: what a decode step could reach at most.
+void read_bandwidth(benchmark::State& state) {
+  const std::vector<std::uint64_t> data(270'000'000 / 8, 1);
+  for (auto _ : state) {
+    pool().parallel_for(static_cast<std::int64_t>(data.size()), 4096, [&](std::int64_t begin, std::int64_t end) {
+      std::uint64_t sums[8] = {};
+      for (std::int64_t i = begin; i + 8 <= end; i += 8) {
+        for (std::int64_t j = 0; j < 8; ++j) sums[j] += data[static_cast<std::size_t>(i + j)];
+      }
+      for (std::uint64_t sum : sums) benchmark::DoNotOptimize(sum);
+    });
+  }
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(data.size()) * 8);
+}
+BENCHMARK(read_bandwidth)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+// One row through all weight matrices of the model, bf16: the linears of one decoded token.
+void decode_linears(benchmark::State& state) {
+  const auto ops = make_cpu_ops(pool(), table_name(state));
+  if (lacks(state, ops.get())) return;
+  const std::int64_t layer = 960 * kHidden + kHidden * kHidden + 2 * kInner * kHidden + kHidden * kInner;
+  std::vector<Bf16> weights = filled<Bf16>(kLayers * layer + kVocabulary * kHidden);
+  std::vector<float> x = filled<float>(2 * kInner), out(kVocabulary);
+  Bf16* at = nullptr;
+  const auto linear = [&](std::int64_t n, std::int64_t k) {
+    ops->linear(TensorView::of(x.data(), DType::kF32, {1, k}), TensorView::of(at, DType::kBF16, {n, k}),
+                TensorView::of(out.data(), DType::kF32, {1, n}), false);
+    at += n * k;
+  };
+  for (auto _ : state) {
+    at = weights.data();
+    for (std::int64_t l = 0; l < kLayers; ++l) {
+      linear(960, kHidden);
+      linear(kHidden, kHidden);
+      linear(2 * kInner, kHidden);
+      linear(kHidden, kInner);
+    }
+    linear(kVocabulary, kHidden);
+  }
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(weights.size()) * 2);
+}
+BENCHMARK(decode_linears)->Arg(0)->Arg(1)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+// [table, rows, N, K, bf16]
+void linear(benchmark::State& state) {
+  const auto ops = make_cpu_ops(pool(), table_name(state));
+  if (lacks(state, ops.get())) return;
+  const std::int64_t rows = state.range(1), n = state.range(2), k = state.range(3);
+  std::vector<float> x = filled<float>(rows * k), out(static_cast<std::size_t>(rows * n)), w32 = filled<float>(n * k);
+  std::vector<Bf16> w16 = filled<Bf16>(n * k);
+  const TensorView w = state.range(4) != 0 ? TensorView::of(w16.data(), DType::kBF16, {n, k})
+                                           : TensorView::of(w32.data(), DType::kF32, {n, k});
+  for (auto _ : state) {
+    ops->linear(TensorView::of(x.data(), DType::kF32, {rows, k}), w, TensorView::of(out.data(), DType::kF32, {rows, n}),
+                false);
+  }
+  state.counters["FLOP"] = benchmark::Counter(
+      static_cast<double>(2 * rows * n * k) * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+}
+BENCHMARK(linear)
+    ->ArgsProduct({{0, 1}, {8, 64, 512}, {3072}, {kHidden}, {0, 1}})
+    ->ArgsProduct({{0, 1}, {512}, {kHidden}, {kInner}, {1}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+
+// [table, context, rows]: one slice, SmolLM2's heads, bf16 planes.
+void attention(benchmark::State& state) {
+  const auto ops = make_cpu_ops(pool(), table_name(state));
+  if (lacks(state, ops.get())) return;
+  const auto context = static_cast<std::int32_t>(state.range(1)), rows = static_cast<std::int32_t>(state.range(2));
+  constexpr std::int32_t kPage = 16;
+  std::vector<std::int32_t> table((context + rows + kPage - 1) / kPage);
+  for (std::size_t i = 0; i < table.size(); ++i) table[i] = static_cast<std::int32_t>(table.size() - 1 - i);
+  const auto pages = static_cast<std::int64_t>(table.size());
+  std::vector<Bf16> k = filled<Bf16>(pages * kPage * 192), v = filled<Bf16>(pages * kPage * 192);
+  std::vector<float> q = filled<float>(rows * kHidden), out(q.size());
+  const std::vector<std::int32_t> zero = {0}, row_count = {rows}, contexts = {context};
+  const PagedBatch batch{zero, row_count, contexts, zero, table, kPage};
+  for (auto _ : state) {
+    ops->paged_attention(TensorView::of(q.data(), DType::kF32, {rows, 9, 64}), batch,
+                         TensorView::of(k.data(), DType::kBF16, {pages, kPage, 3, 64}),
+                         TensorView::of(v.data(), DType::kBF16, {pages, kPage, 3, 64}), 0.125f,
+                         TensorView::of(out.data(), DType::kF32, {rows, 9, 64}));
+  }
+  const double keys = rows * (context + (rows + 1) / 2.0);
+  state.counters["FLOP"] =
+      benchmark::Counter(keys * 9 * 64 * 4 * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+}
+BENCHMARK(attention)
+    ->ArgsProduct({{0, 1}, {200, 2000, 8000}, {1}})
+    ->ArgsProduct({{0, 1}, {0, 4000}, {512}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMicrosecond);
+
+// [0 greedy, 1 temperature, 2 top_p, 3 top_k, 4 all, 5 top_p of a flat distribution]
+void sampling(benchmark::State& state) {
+  const auto ops = make_cpu_ops(pool());
+  const SampleParams kinds[] = {{.temperature = 0},
+                                {},
+                                {.top_p = 0.9f},
+                                {.top_k = 50},
+                                {.temperature = 0.7f, .top_p = 0.9f, .min_p = 0.05f, .top_k = 50},
+                                {.top_p = 0.9f}};
+  SampleParams params = kinds[state.range(0)];
+  std::mt19937 bits(1);
+  std::normal_distribution<float> normal(0, state.range(0) == 5 ? 0.1f : 3.0f);
+  std::vector<float> logits(kVocabulary), copy;
+  for (float& x : logits) x = normal(bits);
+  for (auto _ : state) {
+    copy = logits;
+    ++params.position;
+    benchmark::DoNotOptimize(ops->sample(TensorView::of(copy.data(), DType::kF32, {kVocabulary}), params));
+  }
+}
+BENCHMARK(sampling)->DenseRange(0, 5)->Unit(benchmark::kMicrosecond);
+
+// The price of splitting: an empty parallel_for.
+void pool_latency(benchmark::State& state) {
+  for (auto _ : state) pool().parallel_for(64, 1, [](std::int64_t, std::int64_t) {});
+}
+BENCHMARK(pool_latency)->UseRealTime()->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace levada::kernels
+
+BENCHMARK_MAIN();

@@ -1,0 +1,263 @@
+#include "kernels/sampling.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/philox.h"
+
+namespace levada::kernels {
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+// Reductions run in this many independent lanes, so that the compiler may use baseline SIMD without reordering a sum.
+constexpr std::size_t kLanes = 8;
+
+struct Candidate {
+  float weight;
+  std::int32_t id;
+};
+
+bool better(const Candidate& a, const Candidate& b) {
+  return a.weight > b.weight || (a.weight == b.weight && a.id < b.id);
+}
+
+// Kept between calls to save the allocations; counts are zero between calls.
+struct Scratch {
+  std::vector<std::int32_t> counts;
+  std::vector<Candidate> candidates, ordered;
+  std::vector<float> weights;
+};
+
+Scratch& scratch() {
+  static thread_local Scratch scratch;
+  return scratch;
+}
+
+// e^y for y <= 0, about one unit in the last place, 0 below -87; plain arithmetic, so equal on every CPU.
+inline float exp_of_negative(float y) {
+  const bool counts = y >= -87.0f;  // false for NaN, too
+  const float bounded = counts ? y : -87.0f;
+  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding and taking it off rounds to a whole number
+  const float n = (bounded * 1.44269504088896341f + kRounder) - kRounder;
+  const float r = (bounded - n * 0.693359375f) - n * -2.12194440054690583e-4f;
+  float p = 1.0f / 5040;
+  p = p * r + 1.0f / 720;
+  p = p * r + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  const auto bits = std::bit_cast<std::int32_t>(p) + static_cast<std::int32_t>(n) * (1 << 23);
+  return counts ? std::bit_cast<float>(bits) : 0.0f;
+}
+
+bool in_vocabulary(std::int32_t id, std::span<const float> logits) {
+  return id >= 0 && static_cast<std::size_t>(id) < logits.size();
+}
+
+void apply_penalties(std::span<float> logits, const SampleParams& params) {
+  std::vector<std::int32_t>& counts = scratch().counts;
+  if (counts.size() < logits.size()) counts.resize(logits.size());
+  const auto count_of = [&](std::int32_t id) -> std::int32_t& { return counts[static_cast<std::size_t>(id)]; };
+  for (const std::int32_t id : params.output_history) {
+    if (in_vocabulary(id, logits)) ++count_of(id);
+  }
+  // Applies to an id at its first appearance, and marks it done by taking its count away.
+  const auto visit = [&](std::int32_t id, std::int32_t done) {
+    if (!in_vocabulary(id, logits) || count_of(id) == done) return;
+    const auto count = static_cast<float>(count_of(id));
+    float& logit = logits[static_cast<std::size_t>(id)];
+    if (count > 0) logit -= params.frequency_penalty * count + params.presence_penalty;
+    if (params.repetition_penalty != 1) {
+      logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
+    }
+    count_of(id) = done;
+  };
+  constexpr std::int32_t kDone = -1;
+  for (const std::int32_t id : params.output_history) visit(id, kDone);
+  for (const std::int32_t id : params.prompt_history) visit(id, kDone);
+  for (const auto history : {params.output_history, params.prompt_history}) {
+    for (const std::int32_t id : history) {
+      if (in_vocabulary(id, logits)) count_of(id) = 0;
+    }
+  }
+}
+
+// Makes every logit an ordinary number or -inf; returns the largest.
+float clean(std::span<float> logits) {
+  float lanes[kLanes];
+  std::fill(std::begin(lanes), std::end(lanes), kMinusInfinity);
+  const auto clean_one = [](float x, float& largest) {
+    x = x >= kMinusInfinity ? x : kMinusInfinity;  // false for NaN
+    x = x < std::numeric_limits<float>::max() ? x : std::numeric_limits<float>::max();
+    largest = x > largest ? x : largest;
+    return x;
+  };
+  std::size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) logits[i + lane] = clean_one(logits[i + lane], lanes[lane]);
+  }
+  for (; i < logits.size(); ++i) logits[i] = clean_one(logits[i], lanes[0]);
+  return *std::max_element(std::begin(lanes), std::end(lanes));
+}
+
+std::int32_t lowest_allowed(std::size_t vocabulary, std::span<const std::int32_t> banned) {
+  for (std::int32_t id = 0; static_cast<std::size_t>(id) < vocabulary; ++id) {
+    if (std::find(banned.begin(), banned.end(), id) == banned.end()) return id;
+  }
+  return 0;
+}
+
+double mass_of(std::span<const float> weights) {
+  double lanes[kLanes] = {};
+  std::size_t i = 0;
+  for (; i + kLanes <= weights.size(); i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += weights[i + lane];
+  }
+  for (; i < weights.size(); ++i) lanes[0] += weights[i];
+  double mass = 0;
+  for (const double lane : lanes) mass += lane;
+  return mass;
+}
+
+// Index into weights, drawn by mass; u in [0, 1). Walks block sums first, then one block.
+std::size_t draw(std::span<const float> weights, double u) {
+  constexpr std::size_t kBlock = 256;
+  const double target = u * mass_of(weights);
+  double before = 0;
+  for (std::size_t i = 0; i < weights.size(); i += kBlock) {
+    const auto block = weights.subspan(i, std::min(kBlock, weights.size() - i));
+    const double mass = mass_of(block);
+    double passed = before;
+    before += mass;
+    if (before <= target) continue;
+    for (std::size_t j = 0; j < block.size(); ++j) {
+      passed += block[j];
+      if (passed > target) return i + j;
+    }
+  }
+  // Rounding left the target a hair above the whole: the last one that can be drawn at all is meant.
+  const auto last = std::find_if(weights.rbegin(), weights.rend(), [](float weight) { return weight > 0; });
+  return static_cast<std::size_t>(weights.rend() - last) - 1;
+}
+
+// The k largest logits, lower ids first among equals, in ascending order of ids; weight holds the logit.
+void keep_top_k(std::span<const float> logits, std::size_t k, std::vector<Candidate>& kept) {
+  kept.clear();
+  for (std::size_t i = 0; i < k; ++i) kept.push_back({logits[i], static_cast<std::int32_t>(i)});
+  std::make_heap(kept.begin(), kept.end(), better);  // the worst kept one is at the front
+  for (std::size_t i = k; i < logits.size(); ++i) {
+    if (!(logits[i] > kept.front().weight)) continue;
+    std::pop_heap(kept.begin(), kept.end(), better);
+    kept.back() = {logits[i], static_cast<std::int32_t>(i)};
+    std::push_heap(kept.begin(), kept.end(), better);
+  }
+  std::sort(kept.begin(), kept.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+}
+
+// The worst member of the smallest best-first set with at least `wanted` mass. Halves the range that holds the border
+// instead of sorting everything.
+Candidate border_of_mass(std::vector<Candidate>& ordered, double wanted) {
+  std::size_t low = 0, high = ordered.size();
+  double before = 0;  // mass of [0, low), all better than [low, high)
+  const auto at = [&](std::size_t i) { return ordered.begin() + static_cast<std::ptrdiff_t>(i); };
+  while (high - low > 32) {
+    const std::size_t middle = low + (high - low) / 2;
+    std::nth_element(at(low), at(middle), at(high), better);
+    double mass = 0;
+    for (std::size_t i = low; i < middle; ++i) mass += ordered[i].weight;
+    if (before + mass >= wanted) {
+      high = middle;
+    } else {
+      low = middle;
+      before += mass;
+    }
+  }
+  std::sort(at(low), at(high), better);
+  for (std::size_t i = low; i < high; ++i) {
+    before += ordered[i].weight;
+    if (before >= wanted) return ordered[i];
+  }
+  return ordered[high - 1];
+}
+
+// Candidates lighter than this are never needed to reach top_p: all of them together hold less than the other 1 -
+// top_p. The factor keeps rounding on the safe side.
+float surely_outside_top_p(double mass, std::size_t count, float top_p) {
+  return static_cast<float>((1.0 - top_p) * mass / static_cast<double>(count) * 0.999);
+}
+
+void keep_top_p(std::vector<Candidate>& candidates, double mass, float top_p) {
+  std::vector<Candidate>& ordered = scratch().ordered;
+  ordered = candidates;
+  const Candidate border = border_of_mass(ordered, top_p * mass);
+  std::erase_if(candidates, [&](const Candidate& c) { return better(border, c); });
+}
+
+// logits -> weights relative to the largest, in place.
+void to_weights(std::span<float> logits, float largest, float temperature) {
+  for (float& x : logits) x = exp_of_negative((x - largest) / temperature);
+}
+
+// The candidates' weights side by side, as mass_of and draw want them.
+std::span<const float> weights_of(const std::vector<Candidate>& candidates) {
+  std::vector<float>& weights = scratch().weights;
+  weights.resize(candidates.size());
+  std::transform(candidates.begin(), candidates.end(), weights.begin(), [](const Candidate& c) { return c.weight; });
+  return weights;
+}
+
+}  // namespace
+
+double uniform(std::uint64_t seed, std::int32_t position) {
+  const auto word = philox({static_cast<std::uint32_t>(position), 0, 0, 0},
+                           {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  const std::uint64_t bits = (std::uint64_t{word[1]} << 32 | word[0]) >> 11;
+  return static_cast<double>(bits) * 0x1.0p-53;
+}
+
+std::int32_t sample_token(const TensorView& view, const SampleParams& params) {
+  LEVADA_CHECK(view.rank == 1 && view.dtype == DType::kF32 && view.shape[0] >= 1, "logits: f32 [V]");
+  const std::span<float> logits(view.as<float>(), static_cast<std::size_t>(view.shape[0]));
+  if (params.frequency_penalty != 0 || params.presence_penalty != 0 || params.repetition_penalty != 1) {
+    apply_penalties(logits, params);
+  }
+  for (const std::int32_t id : params.banned) {
+    if (in_vocabulary(id, logits)) logits[static_cast<std::size_t>(id)] = kMinusInfinity;
+  }
+  const float largest = clean(logits);
+  if (largest == kMinusInfinity) return lowest_allowed(logits.size(), params.banned);
+  if (!(params.temperature > 0) || params.top_k == 1) {
+    return static_cast<std::int32_t>(std::find(logits.begin(), logits.end(), largest) - logits.begin());
+  }
+
+  const double u = uniform(params.seed, params.position);
+  const bool by_k = params.top_k > 0 && static_cast<std::size_t>(params.top_k) < logits.size();
+  const bool by_p = params.top_p<1, by_min = params.min_p> 0;
+  const float min_p = std::min(params.min_p, 1.0f);  // the largest weight is exactly 1
+  std::vector<Candidate>& candidates = scratch().candidates;
+  double mass = 0;
+  if (by_k) {
+    keep_top_k(logits, static_cast<std::size_t>(params.top_k), candidates);
+    for (Candidate& c : candidates) c.weight = exp_of_negative((c.weight - largest) / params.temperature);
+    mass = mass_of(weights_of(candidates));
+  } else {
+    to_weights(logits, largest, params.temperature);
+    if (!by_p && !by_min) return static_cast<std::int32_t>(draw(logits, u));
+    mass = mass_of(logits);
+    const float floor = by_p ? surely_outside_top_p(mass, logits.size(), params.top_p) : min_p;
+    candidates.clear();
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      if (logits[i] >= floor) candidates.push_back({logits[i], static_cast<std::int32_t>(i)});
+    }
+  }
+  if (by_p) keep_top_p(candidates, mass, params.top_p);
+  if (by_min) std::erase_if(candidates, [&](const Candidate& c) { return c.weight < min_p; });
+  return candidates[draw(weights_of(candidates), u)].id;
+}
+
+}  // namespace levada::kernels

@@ -1,0 +1,225 @@
+#include "kernels/sampling.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "kernels/philox.h"
+
+namespace levada::kernels {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+std::int32_t sample(std::vector<float> logits, const SampleParams& params) {
+  return sample_token(TensorView::of(logits.data(), DType::kF32, {static_cast<std::int64_t>(logits.size())}), params);
+}
+
+std::vector<float> random_logits(std::uint64_t seed, std::size_t count, float spread) {
+  std::mt19937_64 bits(seed);
+  std::normal_distribution<float> normal(0, spread);
+  std::vector<float> logits(count);
+  for (float& x : logits) x = normal(bits);
+  return logits;
+}
+
+// The distribution the parameters describe, by sorting and long sums.
+std::vector<double> naive_distribution(const std::vector<float>& logits, const SampleParams& params) {
+  std::vector<std::size_t> order(logits.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return logits[a] > logits[b]; });
+  if (params.top_k > 0 && static_cast<std::size_t>(params.top_k) < order.size()) {
+    order.resize(static_cast<std::size_t>(params.top_k));
+  }
+  std::vector<double> weight;
+  double mass = 0;
+  for (const std::size_t i : order) {
+    weight.push_back(std::exp((double{logits[i]} - logits[order[0]]) / params.temperature));
+    mass += weight.back();
+  }
+  std::size_t kept = 0;
+  double sum = 0;
+  while (kept < order.size() && (kept == 0 || sum < params.top_p * mass)) sum += weight[kept++];
+  while (kept > 1 && weight[kept - 1] < params.min_p) --kept;
+  std::vector<double> p(logits.size());
+  sum = 0;
+  for (std::size_t i = 0; i < kept; ++i) sum += weight[i];
+  for (std::size_t i = 0; i < kept; ++i) p[order[i]] = weight[i] / sum;
+  return p;
+}
+
+// Draws n tokens at positions 0, 1, … and compares frequencies with the naive distribution. For n draws over m
+// outcomes E[TV] <= sqrt(m / n) / 2, and it exceeds its mean by t with probability at most exp(-2 n t^2): 1e-9 below.
+void expect_distribution(const std::vector<float>& logits, SampleParams params, int n) {
+  const std::vector<double> want = naive_distribution(logits, params);
+  std::map<std::int32_t, int> counts;
+  for (params.position = 0; params.position < n; ++params.position) ++counts[sample(logits, params)];
+  double distance = 0;
+  int outcomes = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const int count = counts[static_cast<std::int32_t>(i)];
+    EXPECT_TRUE(want[i] > 0 || count == 0) << "token " << i << " was cut";
+    outcomes += want[i] > 0;
+    distance += std::abs(count / static_cast<double>(n) - want[i]) / 2;
+  }
+  EXPECT_LT(distance, std::sqrt(outcomes / static_cast<double>(n)) / 2 + std::sqrt(std::log(1e9) / (2.0 * n)));
+}
+
+TEST(Philox, GivesTheKnownAnswers) {  // kat_vectors of the authors' Random123 library
+  using Words = std::array<std::uint32_t, 4>;
+  EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(Uniform, LiesInTheUnitIntervalAndDependsOnSeedAndPosition) {
+  std::set<double> seen;
+  double sum = 0;
+  for (std::int32_t position = 0; position < 1000; ++position) {
+    for (const std::uint64_t seed : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{1} << 40}) {
+      const double u = uniform(seed, position);
+      EXPECT_GE(u, 0);
+      EXPECT_LT(u, 1);
+      seen.insert(u);
+      sum += u;
+    }
+  }
+  EXPECT_EQ(seen.size(), 3000u);
+  EXPECT_NEAR(sum / 3000, 0.5, 0.03);
+}
+
+TEST(Sample, GreedyTakesTheLargestAndTheLowestIdOnTies) {
+  EXPECT_EQ(sample({1, 5, 2, 5, 5}, {.temperature = 0}), 1);
+  EXPECT_EQ(sample({-3, -1, -2}, {.temperature = 0}), 1);
+  EXPECT_EQ(sample({1, 5, 2, 5}, {.temperature = 1, .top_k = 1}), 1);
+}
+
+TEST(Sample, NaNCountsAsMinusInfinityAndInfinityAsLargest) {
+  EXPECT_EQ(sample({kNaN, 1, 2, kNaN}, {.temperature = 0}), 2);
+  EXPECT_EQ(sample({kNaN, 1, kInfinity, 3}, {.temperature = 0}), 2);
+  for (std::int32_t position = 0; position < 50; ++position) {
+    EXPECT_EQ(sample({kNaN, 1, kInfinity, 3}, {.temperature = 2, .position = position}), 2);
+    EXPECT_NE(sample({kNaN, 1, 2, -kInfinity}, {.temperature = 5, .position = position}) % 3, 0);
+  }
+}
+
+TEST(Sample, WhenNothingIsLeftTheLowestIdThatIsNotBannedIsTaken) {
+  const std::vector<std::int32_t> banned = {0, 1};
+  EXPECT_EQ(sample({kNaN, -kInfinity, kNaN}, {.temperature = 1, .top_p = 0.5f, .top_k = 2}), 0);
+  EXPECT_EQ(sample({7, 7, kNaN, -kInfinity}, {.temperature = 1, .banned = banned}), 2);
+  EXPECT_EQ(sample({7, 7}, {.temperature = 0, .banned = banned}), 0) << "all banned";
+}
+
+TEST(Sample, BannedIdsAreNeverTakenAndUnknownOnesIgnored) {
+  const std::vector<std::int32_t> banned = {1, -5, 99};
+  EXPECT_EQ(sample({1, 5, 2}, {.temperature = 0, .banned = banned}), 2);
+  for (std::int32_t position = 0; position < 200; ++position) {
+    EXPECT_NE(sample({1, 1, 1}, {.temperature = 9, .banned = banned, .position = position}), 1);
+  }
+}
+
+// logits 1, 4, -2, 3; output 1 1 2, prompt 0 1. frequency 0.5, presence 0.25:
+//   1: 4 - 2 * 0.5 - 0.25 = 2.75   2: -2 - 0.5 - 0.25 = -2.75   then repetition 2: 0: 0.5, 1: 1.375, 2: -5.5, 3: 3
+TEST(Sample, PenaltiesAreThoseComputedByHand) {
+  const std::vector<std::int32_t> output = {1, 1, 2}, prompt = {0, 1};
+  std::vector<float> logits = {1, 4, -2, 3};
+  SampleParams params{.temperature = 0,
+                      .frequency_penalty = 0.5f,
+                      .presence_penalty = 0.25f,
+                      .repetition_penalty = 2,
+                      .prompt_history = prompt,
+                      .output_history = output};
+  EXPECT_EQ(sample_token(TensorView::of(logits.data(), DType::kF32, {4}), params), 3);
+  EXPECT_EQ(logits, (std::vector<float>{0.5f, 1.375f, -5.5f, 3}));
+  logits = {1, 4, -2, 3};  // nothing is left over from the call before
+  EXPECT_EQ(sample_token(TensorView::of(logits.data(), DType::kF32, {4}), params), 3);
+  EXPECT_EQ(logits, (std::vector<float>{0.5f, 1.375f, -5.5f, 3}));
+}
+
+TEST(Sample, FrequencyAndPresenceCountTheOutputOnly) {
+  const std::vector<std::int32_t> prompt = {1, 1, 1, 77};
+  EXPECT_EQ(
+      sample({1, 1.5f, 0}, {.temperature = 0, .frequency_penalty = 2, .presence_penalty = 2, .prompt_history = prompt}),
+      1);
+}
+
+TEST(Sample, TopKKeepsExactlyKLowerIdsFirst) {
+  std::set<std::int32_t> seen;
+  for (std::int32_t position = 0; position < 300; ++position) {
+    seen.insert(sample({2, 3, 2, 2, 1}, {.temperature = 5, .top_k = 3, .position = position}));
+  }
+  EXPECT_EQ(seen, (std::set<std::int32_t>{0, 1, 2}));
+}
+
+TEST(Sample, TopPKeepsTheSmallestSetWithAtLeastItsMass) {
+  const auto seen_with = [](float top_p) {
+    std::set<std::int32_t> seen;
+    for (std::int32_t position = 0; position < 500; ++position) {
+      seen.insert(sample({0, 0, 0, 0}, {.top_p = top_p, .position = position}));
+    }
+    return seen.size();
+  };
+  EXPECT_EQ(seen_with(0.0f), 1u);
+  EXPECT_EQ(seen_with(0.25f), 1u);
+  EXPECT_EQ(seen_with(0.26f), 2u);
+  EXPECT_EQ(seen_with(0.5f), 2u);
+  EXPECT_EQ(seen_with(0.75f), 3u);
+  EXPECT_EQ(seen_with(0.76f), 4u);
+}
+
+TEST(Sample, MinPIsRelativeToTheLargestProbability) {
+  std::set<std::int32_t> seen;  // probabilities 1 : 0.5 : 0.25 : 0.125
+  for (std::int32_t position = 0; position < 500; ++position) {
+    seen.insert(sample({0, -0.6931f, -1.3862f, -2.08f}, {.min_p = 0.2f, .position = position}));
+  }
+  EXPECT_EQ(seen, (std::set<std::int32_t>{0, 1, 2}));
+}
+
+TEST(Sample, FollowsTheSoftmaxOfItsParameters) {
+  expect_distribution({0, 1, 2, 3, -1}, {.temperature = 1, .seed = 5}, 20000);
+  expect_distribution({0, 1, 2, 3, -1}, {.temperature = 0.5f, .seed = 6}, 20000);
+  expect_distribution({0, 1, 2, 3, -1}, {.temperature = 2, .min_p = 0.3f, .seed = 7}, 20000);
+  expect_distribution(random_logits(1, 1000, 3), {.temperature = 0.9f, .seed = 8}, 5000);
+  expect_distribution(random_logits(1, 1000, 3), {.temperature = 1, .top_p = 0.8f, .seed = 9}, 5000);
+  expect_distribution(random_logits(2, 1000, 0.2f), {.temperature = 1, .top_p = 0.6f, .seed = 10}, 5000);
+  expect_distribution(random_logits(2, 1000, 2), {.top_k = 40, .seed = 11}, 5000);
+  expect_distribution(random_logits(3, 1000, 2), {.top_p = 0.7f, .min_p = 0.1f, .top_k = 200, .seed = 12}, 5000);
+}
+
+TEST(Sample, TheSameSeedAndPositionGiveTheSameTokenAndOthersDiffer) {
+  const std::vector<float> logits = random_logits(4, 1000, 1);
+  std::set<std::int32_t> by_position, by_seed;
+  for (std::int32_t i = 0; i < 100; ++i) {
+    const SampleParams params{.seed = 3, .position = i};
+    EXPECT_EQ(sample(logits, params), sample(logits, params));
+    by_position.insert(sample(logits, params));
+    by_seed.insert(sample(logits, {.seed = static_cast<std::uint64_t>(i), .position = 3}));
+  }
+  EXPECT_GT(by_position.size(), 50u);
+  EXPECT_GT(by_seed.size(), 50u);
+}
+
+TEST(Sample, HoldsAtTheEdgesOfItsParameters) {
+  const std::vector<float> logits = random_logits(5, 777, 4);
+  const std::int32_t best = sample(logits, {.temperature = 0});
+  EXPECT_EQ(sample(logits, {.temperature = 1e-30f}), best);
+  EXPECT_EQ(sample(logits, {.min_p = 1}), best);
+  EXPECT_EQ(sample(logits, {.min_p = 5}), best);
+  EXPECT_EQ(sample(logits, {.top_p = 0}), best);
+  EXPECT_EQ(sample({3}, {.top_p = 0.5f, .top_k = 10}), 0);
+  for (const float temperature : {1e30f, kInfinity}) {
+    const std::int32_t token = sample(logits, {.temperature = temperature});
+    EXPECT_GE(token, 0);
+    EXPECT_LT(token, 777);
+  }
+}
+
+}  // namespace
+}  // namespace levada::kernels

@@ -1,0 +1,146 @@
+#include "kernels/thread_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace levada::kernels {
+namespace {
+
+// Long enough to bridge the gap between two kernels of one step, short enough that an idle server burns nothing.
+constexpr auto kSpin = std::chrono::microseconds(50);
+// Chunks per thread: a thread that wakes late, or shares its core, leaves the rest to the others.
+constexpr std::int64_t kChunksPerThread = 4;
+
+// The gate is one word: [31..17] epoch, [16] open, [15..0] workers inside.
+constexpr std::uint32_t kInsideMask = 0xffff;
+constexpr std::uint32_t kOpen = 1u << 16;
+constexpr std::uint32_t kEpochStep = 1u << 17;
+constexpr std::uint32_t epoch_of(std::uint32_t gate) { return gate / kEpochStep; }
+
+void relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+// Spins for at most kSpin until done() holds; returns whether it does.
+template <class Done>
+bool spin_until(Done done) {
+  if (done()) return true;
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 16; ++i) {
+      relax();
+      if (done()) return true;
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
+}
+
+}  // namespace
+
+//   closed, empty ──run: publish job──> open ──worker enter/leave: inside ± 1──> open ──run: work exhausted──> closed
+//   run() returns only when the gate is closed and nobody is inside; a worker that comes late finds it closed and
+//   touches nothing, so the job's fields may be plain.
+struct ThreadPool::Impl {
+  std::atomic<std::uint32_t> gate{0};
+  std::atomic<bool> stopping{false};
+  std::atomic<std::int64_t> next{0};
+  std::int64_t count = 0;
+  std::int64_t chunk = 1;
+  Thunk thunk = nullptr;
+  void* body = nullptr;
+  std::vector<std::thread> workers;
+
+  void take_chunks() {
+    for (;;) {
+      const std::int64_t begin = next.fetch_add(chunk, std::memory_order_relaxed);
+      if (begin >= count) return;
+      thunk(body, begin, std::min(begin + chunk, count));
+    }
+  }
+
+  void leave() {
+    const std::uint32_t now = gate.fetch_sub(1, std::memory_order_acq_rel) - 1;
+    if ((now & (kOpen | kInsideMask)) == 0) gate.notify_all();
+  }
+
+  void work() {
+    std::uint32_t seen = 0;
+    for (;;) {
+      const auto has_news = [&] {
+        return epoch_of(gate.load(std::memory_order_acquire)) != seen || stopping.load(std::memory_order_relaxed);
+      };
+      while (!spin_until(has_news)) {
+        const std::uint32_t now = gate.load(std::memory_order_acquire);
+        if (epoch_of(now) == seen) gate.wait(now, std::memory_order_acquire);
+      }
+      if (stopping.load(std::memory_order_relaxed)) return;
+      std::uint32_t now = gate.load(std::memory_order_acquire);
+      seen = epoch_of(now);
+      bool entered = false;
+      while (!entered && (now & kOpen) != 0 && epoch_of(now) == seen) {
+        entered = gate.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel);
+      }
+      if (!entered) continue;
+      take_chunks();
+      leave();
+    }
+  }
+
+  void close_and_drain() {
+    gate.fetch_and(~kOpen, std::memory_order_acq_rel);
+    const auto empty = [&] { return (gate.load(std::memory_order_acquire) & kInsideMask) == 0; };
+    while (!spin_until(empty)) {
+      const std::uint32_t now = gate.load(std::memory_order_acquire);
+      if ((now & kInsideMask) != 0) gate.wait(now, std::memory_order_acquire);
+    }
+  }
+};
+
+ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
+  LEVADA_CHECK(threads >= 1 && threads <= 1024, "a pool has 1 to 1024 threads");
+  for (int i = 1; i < threads; ++i) impl_->workers.emplace_back([impl = impl_.get()] { impl->work(); });
+}
+
+ThreadPool::~ThreadPool() {
+  impl_->stopping.store(true);
+  impl_->gate.fetch_add(kEpochStep);
+  impl_->gate.notify_all();
+  for (std::thread& worker : impl_->workers) worker.join();
+}
+
+int ThreadPool::threads() const { return static_cast<int>(impl_->workers.size()) + 1; }
+
+void ThreadPool::run(std::int64_t count, std::int64_t grain, Thunk thunk, void* body) {
+  LEVADA_CHECK(grain >= 1, "grain");
+  if (count <= 0) return;
+  if (impl_->workers.empty() || count <= grain) {
+    thunk(body, 0, count);
+    return;
+  }
+  const std::int64_t wanted = (count + threads() * kChunksPerThread - 1) / (threads() * kChunksPerThread);
+  impl_->chunk = (wanted + grain - 1) / grain * grain;
+  impl_->count = count;
+  impl_->thunk = thunk;
+  impl_->body = body;
+  impl_->next.store(0, std::memory_order_relaxed);
+  // Nobody is inside: one add moves to the next epoch and opens the gate.
+  impl_->gate.fetch_add(kEpochStep + kOpen, std::memory_order_acq_rel);
+  impl_->gate.notify_all();
+  impl_->take_chunks();
+  impl_->close_and_drain();
+}
+
+}  // namespace levada::kernels

@@ -7,7 +7,8 @@ namespace {
 
 // 2 planes x 4 layers x 8 elements x 4 bytes = 256 bytes a token, 4096 bytes a page of 16.
 core::KvLayout layout() {
-  return core::KvLayout(16, {{"k", "target", DType::kF32, 8, {0, 1, 2, 3}}, {"v", "target", DType::kF32, 8, {0, 1, 2, 3}}});
+  return core::KvLayout(16,
+                        {{"k", "target", DType::kF32, 8, {0, 1, 2, 3}}, {"v", "target", DType::kF32, 8, {0, 1, 2, 3}}});
 }
 
 TEST(KvBudget, AskedTokensAreRoundedDownToWholePages) {
@@ -30,7 +31,7 @@ TEST(KvBudget, MoreThanTheFreeMemoryIsRefusedWithBothNumbers) {
 
 TEST(KvBudget, UnsetTakesTheMemoryShareButNotMoreThanAFewContexts) {
   const KvBudget small{.mem_fraction_static = 0.5, .free_bytes = 1 << 20, .context_length_tokens = 4096};
-  EXPECT_EQ(choose_kv_pages(layout(), small).value(), 128);   // half a MiB of 4096-byte pages
+  EXPECT_EQ(choose_kv_pages(layout(), small).value(), 128);  // half a MiB of 4096-byte pages
   const KvBudget large{.mem_fraction_static = 0.5, .free_bytes = 1 << 30, .context_length_tokens = 4096};
   EXPECT_EQ(choose_kv_pages(layout(), large).value(), kDefaultContexts * 4096 / 16);
 }

@@ -1,0 +1,21 @@
+// What: the layer loop, one StepPlan through the model from token ids to sampled tokens.
+// Owner: none, functions over what the worker owns. Thread: the worker's.
+// Invariant: whatever happens between two layers of a step (loads to wait for, rows to capture, pages to send) happens
+// in run_layers() and nowhere else.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/step_plan.h"
+#include "model/model.h"
+
+namespace levada::engine {
+
+// Writes the tokens that the step before sampled where the plan says so. kInternal when that step has none (it failed).
+Status fill_future_tokens(core::StepPlan& plan, std::span<const core::Token> previous_samples);
+
+// One token per plan.samples; none when the plan asks for none.
+Result<std::vector<core::Token>> run_layers(model::Model& model, model::KvPool& pool, const core::StepPlan& plan);
+
+}  // namespace levada::engine

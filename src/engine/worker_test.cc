@@ -1,0 +1,163 @@
+#include "engine/worker.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <stdexcept>
+
+namespace levada::engine {
+namespace {
+
+// A model of one layer whose next token is its input token + 1; chosen steps fail.
+class CountingModel final : public model::Model {
+ public:
+  struct Pool final : model::KvPool {
+    const core::KvLayout& layout() const override { return layout_; }
+    std::int32_t pages() const override { return 1; }
+    device::TensorView plane(int, int) const override { return {}; }
+    void poison(std::int32_t) override {}
+    core::KvLayout layout_{1, {core::KvPlane{"k", "target", DType::kF32, 1, {0}}}};
+  };
+  class Step final : public model::Forward {
+   public:
+    Step(CountingModel& owner, const core::StepPlan& plan) : owner_(owner), plan_(plan) {}
+    Status layer(int) override {
+      if (core::value(plan_.step) == owner_.fails) return internal_error("a broken layer");
+      if (core::value(plan_.step) == owner_.throws) throw std::runtime_error("a broken kernel");
+      return {};
+    }
+    device::TensorView hidden() const override { return {}; }
+    Result<device::TensorView> logits(std::span<const std::int32_t> rows) override {
+      owner_.rows.assign(rows.begin(), rows.end());
+      return device::TensorView::of(nullptr, DType::kF32, {static_cast<std::int64_t>(rows.size()), 1});
+    }
+
+   private:
+    CountingModel& owner_;
+    const core::StepPlan& plan_;
+  };
+
+  CountingModel() { info_.num_layers = 1; }
+  const core::ModelInfo& info() const override { return info_; }
+  const core::KvLayout& kv_layout() const override { return pool_.layout_; }
+  Result<std::unique_ptr<model::KvPool>> make_kv_pool(std::int32_t) override {
+    return std::unique_ptr<model::KvPool>(std::make_unique<Pool>());
+  }
+  Result<std::unique_ptr<model::Forward>> begin(const core::StepPlan& plan, model::KvPool&) override {
+    return std::unique_ptr<model::Forward>(std::make_unique<Step>(*this, plan));
+  }
+  Result<std::vector<core::Token>> sample(const core::StepPlan& plan, device::TensorView) override {
+    std::vector<core::Token> tokens;
+    for (std::int32_t row : rows) tokens.push_back(plan.tokens[static_cast<std::size_t>(row)] + 1);
+    return tokens;
+  }
+  std::string backend() const override { return "counting"; }
+
+  std::uint64_t fails = ~0ull, throws = ~0ull;
+  std::vector<std::int32_t> rows;
+
+ private:
+  core::ModelInfo info_;
+  Pool pool_;
+};
+
+// A worker over the counting model, and the results it has given.
+class WorkerTest : public testing::Test {
+ protected:
+  void start() {
+    auto pool = std::move(model->make_kv_pool(1)).value();
+    worker = std::make_unique<Worker>(std::move(owned), std::move(pool));
+    worker->set_result_sink([this](core::StepResult result) {
+      std::lock_guard lock(mutex);
+      results.push_back(std::move(result));
+    });
+  }
+  // One row: a known token, or the one sampled by the plan before.
+  void submit(std::uint64_t step, core::Token token, bool future = false, bool sample = true) {
+    auto plan = std::make_unique<core::StepPlan>();
+    plan->step = core::StepId{step};
+    plan->tokens = {token};
+    plan->positions = {0};
+    if (future) plan->future_tokens = {{0, 0}};
+    if (sample) plan->samples.emplace_back();
+    worker->submit(std::move(plan));
+  }
+  std::vector<core::StepResult> finish() {
+    worker.reset();  // finishes what was submitted
+    return std::move(results);
+  }
+
+  std::unique_ptr<CountingModel> owned = std::make_unique<CountingModel>();
+  CountingModel* model = owned.get();
+  std::unique_ptr<Worker> worker;
+  std::mutex mutex;
+  std::vector<core::StepResult> results;
+};
+
+TEST_F(WorkerTest, GivesOneResultPerPlanInOrder) {
+  start();
+  for (std::uint64_t step = 0; step < 50; ++step) submit(step, static_cast<core::Token>(step));
+  const auto all = finish();
+  ASSERT_EQ(all.size(), 50u);
+  for (std::uint64_t step = 0; step < 50; ++step) {
+    EXPECT_EQ(core::value(all[step].step), step);
+    EXPECT_TRUE(all[step].status.ok());
+    EXPECT_EQ(all[step].sampled, std::vector<core::Token>{static_cast<core::Token>(step) + 1});
+  }
+}
+
+TEST_F(WorkerTest, AFutureTokenIsTheOneSampledByThePlanBefore) {
+  start();
+  submit(0, 10);
+  submit(1, -1, true);  // 11
+  submit(2, -1, true);  // 12
+  EXPECT_EQ(finish().back().sampled, std::vector<core::Token>{13});
+}
+
+TEST_F(WorkerTest, APlanWithoutSamplesGivesNone) {
+  start();
+  submit(0, 10, false, false);
+  const auto all = finish();
+  EXPECT_TRUE(all.front().status.ok());
+  EXPECT_TRUE(all.front().sampled.empty());
+}
+
+TEST_F(WorkerTest, AFailedStepIsAFailedResultAndTheNextPlanRuns) {
+  model->fails = 1;
+  start();
+  submit(0, 10);
+  submit(1, 20);
+  submit(2, 30);
+  const auto all = finish();
+  EXPECT_EQ(all[1].status.message(), "a broken layer");
+  EXPECT_TRUE(all[1].sampled.empty());
+  EXPECT_EQ(all[2].sampled, std::vector<core::Token>{31});
+}
+
+TEST_F(WorkerTest, AnExceptionIsAFailedResult) {
+  model->throws = 0;
+  start();
+  submit(0, 10);
+  const auto all = finish();
+  EXPECT_EQ(all.front().status.code(), StatusCode::kInternal);
+  EXPECT_NE(all.front().status.message().find("a broken kernel"), std::string::npos);
+}
+
+TEST_F(WorkerTest, AStepThatContinuesAFailedOneFailsToo) {
+  model->fails = 0;
+  start();
+  submit(0, 10);
+  submit(1, -1, true);
+  EXPECT_EQ(finish().back().status.code(), StatusCode::kInternal);
+}
+
+TEST_F(WorkerTest, AWorkerThatNeverRanEndsQuietly) {
+  auto pool = std::move(model->make_kv_pool(1)).value();
+  Worker idle(std::move(owned), std::move(pool));
+  EXPECT_EQ(idle.model().backend(), "counting");
+  EXPECT_EQ(idle.pool().pages(), 1);
+}
+
+}  // namespace
+}  // namespace levada::engine

@@ -1,0 +1,78 @@
+#include "serve/api.h"
+
+#include "serve/admin_routes.h"
+#include "serve/generation_routes.h"
+#include "serve/health_probe.h"
+#include "serve/text_routes.h"
+
+namespace levada::serve {
+
+namespace {
+
+ModelContext make_context(const Options& options, const ServedModel& served, const sched::Scheduler& scheduler) {
+  ModelContext model;
+  model.info = served.info;
+  model.served_name = options.served_model_name.empty() ? served.info.path : options.served_model_name;
+  model.context_length_tokens = served.context_length_tokens;
+  model.tokenizer = served.tokenizer;
+  model.chat_template = served.chat_template;
+  model.check_fits = [&scheduler](std::int32_t prompt_tokens) { return scheduler.check_fits(prompt_tokens); };
+  model.max_batch_prompts = options.max_batch_prompts;
+  if (served.tokenizer != nullptr) {
+    model.max_text_bytes = longest_fitting_text_bytes(*served.tokenizer, served.context_length_tokens);
+  }
+  return model;
+}
+
+}  // namespace
+
+struct Api::Parts {
+  Parts(const Options& options, const ServedModel& served, ServerFacts facts, const Ground& ground)
+      : model(make_context(options, served, ground.scheduler)),
+        keys(options.api_key, options.admin_api_key),
+        metrics(ground.metrics),
+        calls(ground.scheduler, ground.clock, metrics,
+              [&clock = ground.clock, from_us = ground.clock.now_us(), from_s = facts.started_unix_s] {
+                return from_s + (clock.now_us() - from_us) / 1'000'000;
+              }),
+        probe(calls, ground.server, ground.clock, options.health_timeout_s),
+        intake(ground.server),
+        generation(model, intake, calls, ground.clock),
+        text(model, intake),
+        info(model, std::move(facts), ground.scheduler, ground.metrics),
+        admin(ground.scheduler, calls, intake, ground.server, ground.clock) {}
+
+  ModelContext model;
+  AccessKeys keys;
+  RequestMetrics metrics;
+  LiveCalls calls;
+  HealthProbe probe;
+  Intake intake;
+  GenerationRoutes generation;
+  TextRoutes text;
+  InfoRoutes info;
+  AdminRoutes admin;
+};
+
+Api::Api(const Options& options, const ServedModel& model, ServerFacts facts, const Ground& ground)
+    : parts_(std::make_unique<Parts>(options, model, std::move(facts), ground)) {
+  Parts& parts = *parts_;
+  ground.outbox.connect([&parts](const std::vector<core::OutputDelta>& deltas) { parts.calls.on_outputs(deltas); });
+  Router router(ground.server, parts.keys);
+  parts.generation.register_on(router);
+  parts.text.register_on(router);
+  parts.info.register_on(router);
+  parts.admin.register_on(router);
+  router.add("GET", "/health_generate", Access::kUser,
+             [&parts](http::Request, http::Responder responder) { parts.probe.handle(responder); });
+}
+
+Api::~Api() = default;
+
+std::vector<std::pair<std::string, std::string>> arguments_of(const OptionTable& table) {
+  std::vector<std::pair<std::string, std::string>> arguments;
+  for (const OptionTable::Option& option : table.options()) arguments.emplace_back(option.name(), option.value());
+  return arguments;
+}
+
+}  // namespace levada::serve

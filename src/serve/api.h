@@ -1,0 +1,53 @@
+// What: Api, the served surface: every endpoint of docs/api.md, registered on an http::Server.
+// Owner: whoever composes the process, in this order: http::Server, Outbox, Scheduler, Api; destroyed in reverse.
+// Thread: construct before Server::run() and Scheduler::run(); after that it needs no calls.
+// Invariant: everything that isn't parsing happens on the I/O thread; the scheduler is only posted to.
+// Shutdown: Scheduler::stop() answers live calls, then Server::stop(), then destroy.
+#pragma once
+
+#include <memory>
+
+#include "base/clock.h"
+#include "base/metrics.h"
+#include "core/model_info.h"
+#include "http/server.h"
+#include "sched/scheduler.h"
+#include "serve/info_routes.h"
+#include "serve/options.h"
+#include "serve/outbox.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace levada::serve {
+
+// What is served. Pointers may be null (no text, no chat); all must outlive the Api.
+struct ServedModel {
+  core::ModelInfo info;
+  std::int32_t context_length_tokens = 0;  // the scheduler's limit
+  const text::Tokenizer* tokenizer = nullptr;
+  const text::ChatTemplate* chat_template = nullptr;
+};
+
+class Api {
+ public:
+  // What it stands on; all must outlive it.
+  struct Ground {
+    http::Server& server;
+    Outbox& outbox;
+    sched::Scheduler& scheduler;
+    const Clock& clock;
+    Metrics& metrics;
+  };
+
+  Api(const Options& options, const ServedModel& model, ServerFacts facts, const Ground& ground);
+  ~Api();
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+// Every option of a table by name, for ServerFacts::arguments.
+std::vector<std::pair<std::string, std::string>> arguments_of(const OptionTable& table);
+
+}  // namespace levada::serve

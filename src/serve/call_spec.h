@@ -1,0 +1,34 @@
+// What: CallSpec, one HTTP call after parsing: everything needed to run it and to phrase its answer.
+// Owner: made on an intake thread, moved to the I/O thread.
+// Thread: one at a time.
+// Invariant: members is not empty; each member's request is complete but for its id, which LiveCalls gives.
+// rids are the names clients abort by; empty: the client gave none.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/request.h"
+
+namespace levada::serve {
+
+enum class Dialect : std::uint8_t { kChat, kCompletion, kGenerate };
+
+struct Member {
+  core::Request request;
+  std::string rid;  // what /abort_request names; unique among live members
+};
+
+struct CallSpec {
+  Dialect dialect = Dialect::kGenerate;
+  std::string id;     // "chatcmpl-…", "cmpl-…"; /generate answers each member with its rid instead
+  std::string model;  // echoed in the answer
+  std::vector<Member> members;
+  bool batch = false;  // answer with a list even if there is one member (/generate)
+  bool stream = false;
+  bool include_usage = false;
+  bool counted = true;  // false for the server's own probes: they stay out of the metrics
+};
+
+}  // namespace levada::serve

@@ -1,0 +1,70 @@
+// What: FieldReader, the border where a JSON object's fields become checked values (law 11).
+// Owner: the parser of one request; it reads from a simdjson document that must outlive it.
+// Thread: its owner's.
+// Invariant: the first failure is kept and names the field, what was given and what is allowed; absent and null are the
+// same and leave the target alone; fields nobody asks for are ignored.
+#pragma once
+
+#include <simdjson.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace levada::serve {
+
+// Parses a request body into its one object: kInvalidArgument for anything that is not well-formed JSON of valid UTF-8,
+// is nested deeper than 64 levels, or is not an object. The document lives in `parser`.
+Result<simdjson::dom::object> parse_object(simdjson::dom::parser& parser, const std::string& body);
+
+// "a string", "a list", ... for messages.
+std::string describe_type(simdjson::dom::element element);
+
+// The value of an element whose type has been checked. By value: simdjson's own accessors refer into temporaries.
+simdjson::dom::array array_of(simdjson::dom::element element);
+simdjson::dom::object object_of(simdjson::dom::element element);
+std::string_view string_of(simdjson::dom::element element);
+
+struct NumberRange {
+  double min, max;
+  bool open_min = false;  // min itself is refused
+};
+
+class FieldReader {
+ public:
+  explicit FieldReader(simdjson::dom::object object, std::string prefix = {})
+      : object_(object), prefix_(std::move(prefix)) {}
+
+  void number(std::string_view name, NumberRange range, float* target);
+  // Accepts 3 and 3.0.
+  void integer(std::string_view name, std::int64_t min, std::int64_t max, std::optional<std::int64_t>* target);
+  void boolean(std::string_view name, bool* target);
+  // Text must be valid UTF-8 (a lone surrogate escape is refused) and hold at most `max_bytes`.
+  void text(std::string_view name, std::size_t max_bytes, std::optional<std::string>* target);
+  // Any of these fields with a value that asks for something (not null, false, 0, "", [] or {}) is answered with
+  // "not supported yet": ignoring it would silently change what the answer means.
+  void refuse(std::initializer_list<std::string_view> names);
+  // A count of which only 1 is served.
+  void only_one(std::string_view name);
+
+  // Absent and null give nullopt.
+  std::optional<simdjson::dom::element> find(std::string_view name) const;
+  // "sampling_params.stop"
+  std::string path(std::string_view name) const { return prefix_ + std::string(name); }
+  void fail(Status failure) {
+    if (status_.ok()) status_ = std::move(failure);  // an ok Status changes nothing
+  }
+  void fail(std::string_view name, std::string message) { fail(invalid_argument(std::move(message), path(name))); }
+  const Status& status() const { return status_; }
+
+ private:
+  simdjson::dom::object object_;
+  std::string prefix_;
+  Status status_;
+};
+
+}  // namespace levada::serve

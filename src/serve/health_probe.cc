@@ -1,0 +1,74 @@
+#include "serve/health_probe.h"
+
+#include "serve/error.h"
+
+namespace levada::serve {
+
+namespace {
+
+constexpr std::chrono::milliseconds kLookEvery{500};
+
+CallSpec probe_call(std::int64_t now_us) {
+  core::Request request;
+  request.prompt = {0};
+  request.sampling.temperature = 0.0f;
+  request.sampling.max_new_tokens = 1;
+  request.cache_namespace.extra_key = "levada-health-probe";
+  request.arrival_us = now_us;
+  CallSpec call;
+  call.counted = false;
+  call.members.push_back({std::move(request), ""});
+  return call;
+}
+
+}  // namespace
+
+HealthProbe::HealthProbe(LiveCalls& calls, http::Server& server, const Clock& clock, std::int64_t timeout_s)
+    : calls_(calls), server_(server), clock_(clock), timeout_us_(timeout_s * 1'000'000) {}
+
+void HealthProbe::handle(const http::Responder& responder) {
+  if (askers_.size() >= kMaxAskers) {
+    return respond_error(responder, unavailable("too many health probes are waiting; the engine is not answering"));
+  }
+  askers_.push_back(responder);
+  if (!probe_) start();
+}
+
+void HealthProbe::start() {
+  started_us_ = clock_.now_us();
+  ++round_;
+  const CallId probe = calls_.start(probe_call(started_us_), [this](const Emission& emission) {
+    probe_.reset();
+    settle(emission.status == 200 ? Status() : unavailable("the engine failed to generate a token"));
+  });
+  probe_ = probe;
+  server_.post_after(kLookEvery, [this, round = round_] { look(round); });
+}
+
+void HealthProbe::look(std::uint64_t round) {
+  if (!probe_ || round != round_) return;
+  const bool busy_and_well = calls_.last_output_us() > started_us_;
+  const bool late = clock_.now_us() - started_us_ >= timeout_us_;
+  if (!busy_and_well && !late) {
+    server_.post_after(kLookEvery, [this, round] { look(round); });
+    return;
+  }
+  calls_.drop(*probe_, Status(StatusCode::kAborted, "the health probe ended"));
+  probe_.reset();
+  settle(busy_and_well ? Status()
+                       : unavailable("no token within " + std::to_string(timeout_us_ / 1'000'000) + " seconds"));
+}
+
+void HealthProbe::settle(const Status& health) {
+  const std::vector<http::Responder> askers = std::move(askers_);
+  askers_.clear();
+  for (const http::Responder& asker : askers) {
+    if (health.ok()) {
+      asker.respond(200, "application/json", "{\"status\":\"ok\"}");
+    } else {
+      respond_error(asker, health);
+    }
+  }
+}
+
+}  // namespace levada::serve

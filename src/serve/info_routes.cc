@@ -1,0 +1,101 @@
+#include "serve/info_routes.h"
+
+#include <charconv>
+
+#include "serve/chat_page.h"
+#include "serve/snapshot_json.h"
+
+namespace levada::serve {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// An option's text as the JSON value it stands for.
+Json typed(const std::string& text) {
+  if (text == "true") return true;
+  if (text == "false") return false;
+  const char* const end = text.data() + text.size();
+  std::int64_t integer;
+  if (const auto [stop, error] = std::from_chars(text.data(), end, integer); error == std::errc() && stop == end) {
+    return integer;
+  }
+  double number;
+  if (const auto [stop, error] = std::from_chars(text.data(), end, number); error == std::errc() && stop == end) {
+    return number;
+  }
+  return text;
+}
+
+bool is_secret(const std::string& name) { return name == "api_key" || name == "admin_api_key"; }
+
+}  // namespace
+
+std::string InfoRoutes::models() const {
+  return dump({{"object", "list"},
+               {"data", Json::array({{{"id", model_.served_name},
+                                      {"object", "model"},
+                                      {"created", facts_.started_unix_s},
+                                      {"owned_by", "levada"},
+                                      {"root", model_.info.path},
+                                      {"max_model_len", model_.context_length_tokens}}})}});
+}
+
+std::string InfoRoutes::model_info() const {
+  return dump({{"model_path", model_.info.path},
+               {"tokenizer_path", model_.info.path},
+               {"served_model_name", model_.served_name},
+               {"is_generation", true},
+               {"has_chat_template", model_.chat_template != nullptr},
+               {"preferred_sampling_params", nullptr},
+               {"weight_version", "default"},
+               {"model_type", model_.info.architecture},
+               {"weights_identity", model_.info.weights_identity},
+               {"weight_dtype", std::string(to_string(model_.info.weight_dtype))},
+               {"context_length", model_.context_length_tokens},
+               {"vocab_size", model_.info.vocab_size},
+               {"hidden_size", model_.info.hidden_size},
+               {"num_hidden_layers", model_.info.num_layers},
+               {"parameters", model_.info.parameters},
+               {"eos_token_ids", model_.info.eos_token_ids}});
+}
+
+std::string InfoRoutes::server_info(const sched::Snapshot& snapshot) const {
+  Json info;
+  for (const auto& [name, value] : facts_.arguments) {
+    info[name] = is_secret(name) && !value.empty() ? Json("***") : typed(value);
+  }
+  info["version"] = facts_.version;
+  info["kernels_backend"] = facts_.kernels_backend;
+  info["served_model_name"] = model_.served_name;
+  info["context_length"] = model_.context_length_tokens;
+  info["max_total_num_tokens"] = std::int64_t{snapshot.total_pages} * snapshot.page_size_tokens;
+  info["internal_states"] = Json::array({snapshot_json(snapshot)});
+  return dump(info);
+}
+
+void InfoRoutes::register_on(Router& router) {
+  const auto fixed = [&](const char* path, Access access, const char* type, std::string body) {
+    router.add("GET", path, access, [type, body = std::move(body)](http::Request, http::Responder responder) {
+      responder.respond(200, type, body);
+    });
+  };
+  fixed("/", Access::kOpen, "text/html; charset=utf-8", kChatPage);
+  fixed("/health", Access::kOpen, "application/json", "{\"status\":\"ok\"}");
+  fixed("/v1/models", Access::kUser, "application/json", models());
+  for (const char* path : {"/model_info", "/get_model_info"}) {
+    fixed(path, Access::kUser, "application/json", model_info());
+  }
+  for (const char* path : {"/server_info", "/get_server_info"}) {
+    router.add("GET", path, Access::kUser, [this](http::Request, http::Responder responder) {
+      scheduler_.inspect([this, responder](const sched::Snapshot& snapshot) {
+        responder.respond(200, "application/json", server_info(snapshot));
+      });
+    });
+  }
+  router.add("GET", "/metrics", Access::kUser, [this](http::Request, http::Responder responder) {
+    responder.respond(200, "text/plain; version=0.0.4; charset=utf-8", metrics_.render());
+  });
+}
+
+}  // namespace levada::serve

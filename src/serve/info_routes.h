@@ -1,0 +1,45 @@
+// What: the endpoints that describe: models, model_info, server_info, health, metrics, the chat page.
+// Owner: Api.
+// Thread: handlers on the I/O thread; /server_info answers from the scheduler's.
+// Invariant: none of them changes anything.
+// Fields are listed in docs/api.md.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/metrics.h"
+#include "sched/scheduler.h"
+#include "serve/model_context.h"
+#include "serve/router.h"
+
+namespace levada::serve {
+
+// What /server_info tells beside the scheduler's state.
+struct ServerFacts {
+  std::vector<std::pair<std::string, std::string>> arguments;  // every option as a recipe would write it
+  std::string kernels_backend;                                 // "cpu avx2", ...
+  std::string version;
+  std::int64_t started_unix_s = 0;
+};
+
+class InfoRoutes {
+ public:
+  InfoRoutes(const ModelContext& model, ServerFacts facts, sched::Scheduler& scheduler, const Metrics& metrics)
+      : model_(model), facts_(std::move(facts)), scheduler_(scheduler), metrics_(metrics) {}
+
+  void register_on(Router& router);
+
+ private:
+  std::string models() const;
+  std::string model_info() const;
+  std::string server_info(const sched::Snapshot& snapshot) const;
+
+  const ModelContext& model_;
+  ServerFacts facts_;
+  sched::Scheduler& scheduler_;
+  const Metrics& metrics_;
+};
+
+}  // namespace levada::serve

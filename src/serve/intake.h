@@ -1,0 +1,50 @@
+// What: Intake, the threads that parse, render and tokenize request bodies, so that a long prompt never delays a
+// stream.
+// Owner: Api.
+// Thread: submit() on the I/O thread; jobs run on an intake thread, what they return on the I/O thread.
+// Invariant: jobs of one lane keep their order; a body above kLongBodyBytes waits in its own lane, so that small
+// requests don't queue behind it; at most kMaxWaiting jobs wait per lane.
+// Shutdown: the destructor lets running jobs end; their results are not delivered.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "base/mailbox.h"
+#include "base/thread.h"
+#include "http/server.h"
+
+namespace simdjson::dom {
+class parser;
+}
+
+namespace levada::serve {
+
+class Intake {
+ public:
+  // Runs on an intake thread with that thread's parser; the function it returns (may be null) runs on the I/O thread.
+  using Job = std::function<std::function<void()>(simdjson::dom::parser&)>;
+
+  static constexpr std::size_t kLongBodyBytes = 64 << 10;
+  static constexpr std::size_t kMaxWaiting = 4096;
+
+  explicit Intake(http::Server& server);
+  ~Intake();
+
+  // kResourceExhausted if the lane is full.
+  Status submit(std::size_t body_bytes, Job job);
+
+ private:
+  struct Lane {
+    Mailbox<Job> mailbox;
+    std::size_t waiting = 0;  // I/O thread only
+    Thread thread;
+  };
+
+  void run(Lane& lane);
+
+  http::Server& server_;
+  Lane short_, long_;
+};
+
+}  // namespace levada::serve

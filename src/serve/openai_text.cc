@@ -1,0 +1,49 @@
+#include "serve/openai_text.h"
+
+#include "serve/json_text.h"
+
+namespace levada::serve {
+
+std::string openai_head(const CallSpec& call, const char* object, std::int64_t created_unix_s) {
+  std::string head = "{\"id\":";
+  append_json_string(head, call.id);
+  head += std::string(",\"object\":\"") + object + "\",\"created\":" + std::to_string(created_unix_s) + ",\"model\":";
+  append_json_string(head, call.model);
+  head += ',';
+  return head;
+}
+
+void append_matched(const core::Finish& finish, std::string& out) {
+  if (const auto* token = std::get_if<core::Token>(&finish.matched)) {
+    out += std::to_string(*token);
+  } else if (const auto* text = std::get_if<std::string>(&finish.matched)) {
+    append_json_string(out, *text);
+  } else {
+    out += "null";
+  }
+}
+
+void append_openai_finish(const std::optional<core::Finish>& finish, std::string& out) {
+  out += "\"finish_reason\":";
+  if (!finish) {
+    out += "null";
+    return;
+  }
+  out += finish->reason == core::FinishReason::kLength ? "\"length\"" : "\"stop\"";
+  out += ",\"matched_stop\":";
+  append_matched(*finish, out);
+}
+
+void append_usage(const std::vector<AnswerFold>& folds, std::string& out) {
+  std::int64_t prompt = 0, cached = 0, completion = 0;
+  for (const AnswerFold& fold : folds) {
+    prompt += fold.prompt_tokens;
+    cached += fold.cached_tokens;
+    completion += fold.completion_tokens;
+  }
+  out += "{\"prompt_tokens\":" + std::to_string(prompt) + ",\"completion_tokens\":" + std::to_string(completion) +
+         ",\"total_tokens\":" + std::to_string(prompt + completion) +
+         ",\"prompt_tokens_details\":{\"cached_tokens\":" + std::to_string(cached) + "}}";
+}
+
+}  // namespace levada::serve

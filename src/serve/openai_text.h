@@ -1,0 +1,26 @@
+// What: the pieces of OpenAI answers that chat and completions share: head, finish, usage.
+// Owner: pure functions.
+// Thread: any.
+// Invariant: valid JSON fragments.
+// Private to the two formats.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "serve/answer_fold.h"
+#include "serve/call_spec.h"
+
+namespace levada::serve {
+
+// {"id":…,"object":…,"created":…,"model":…,   (open: fields follow)
+std::string openai_head(const CallSpec& call, const char* object, std::int64_t created_unix_s);
+// "finish_reason":…,"matched_stop":…
+void append_openai_finish(const std::optional<core::Finish>& finish, std::string& out);
+// {"prompt_tokens":…}: sums over the members.
+void append_usage(const std::vector<AnswerFold>& folds, std::string& out);
+// The matched stop token or string as JSON; null if neither.
+void append_matched(const core::Finish& finish, std::string& out);
+
+}  // namespace levada::serve

@@ -1,0 +1,26 @@
+#include "serve/options.h"
+
+namespace levada::serve {
+
+void describe(OptionTable& table, Options& options) {
+  table.begin_room("serve");
+  table.add("host", &options.host, "address to listen on");
+  table.add("port", &options.port, "port to listen on; 0 takes any free one").range(0, 65535);
+  table.add("served_model_name", &options.served_model_name, "name clients use; default: the model as given");
+  table.add("api_key", &options.api_key, "clients must send it as Authorization: Bearer KEY");
+  table.add("admin_api_key", &options.admin_api_key, "a separate key for flush, abort and audit");
+  table.add("chat_template", &options.chat_template, "a Jinja file used instead of the tokenizer's chat template");
+  table.add("max_body_bytes", &options.max_body_bytes, "largest accepted request body").range(1024, 1 << 30);
+  table.add("max_batch_prompts", &options.max_batch_prompts, "most prompts in one request").range(1, 65536);
+  table.add("health_timeout_s", &options.health_timeout_s, "seconds until /health_generate gives up").range(1, 3600);
+}
+
+http::ServerOptions http_options(const Options& options) {
+  http::ServerOptions http;
+  http.host = options.host;
+  http.port = static_cast<std::uint16_t>(options.port);
+  http.max_body_bytes = static_cast<std::size_t>(options.max_body_bytes);
+  return http;
+}
+
+}  // namespace levada::serve

@@ -1,0 +1,32 @@
+// What: the server's options; defaults are written here and nowhere else.
+// Owner: cli fills it from flags and recipe.
+// Thread: immutable after start.
+// Invariant: names are SGLang's flag spellings with underscores.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/options.h"
+#include "http/server.h"
+
+namespace levada::serve {
+
+struct Options {
+  std::string host = "127.0.0.1";
+  std::int64_t port = 30000;               // 0: any free port
+  std::string served_model_name;           // empty: the model as the user named it
+  std::string api_key;                     // empty: open to all
+  std::string admin_api_key;               // empty: api_key guards the administrative endpoints too
+  std::string chat_template;               // a Jinja file; empty: the one shipped with the tokenizer
+  std::int64_t max_body_bytes = 64 << 20;  // a larger body is answered with 413
+  std::int64_t max_batch_prompts = 1024;   // prompts in one call
+  std::int64_t health_timeout_s = 20;      // /health_generate answers 503 after this long
+};
+
+void describe(OptionTable& table, Options& options);
+
+// What the http room needs of them.
+http::ServerOptions http_options(const Options& options);
+
+}  // namespace levada::serve

@@ -1,8 +1,8 @@
 // What: Server, HTTP/1.1 on one I/O thread: routes, bounded bodies, streams with back-pressure, disconnect notice.
 // Owner: whoever composes the process; handlers and their captures must outlive run().
 // Thread: handlers run on the I/O thread and must not block; a Responder may be used from any thread (it posts).
-// Invariant: every request gets exactly one response; a handler that drops its Responder gets 500 sent for it; nothing a client
-// sends ends the process; limits are answered with 400, 408, 413, 414, 431, 501 or 505 and a JSON body.
+// Invariant: every request gets exactly one response; a handler that drops its Responder gets 500 sent for it; nothing
+// a client sends ends the process; limits are answered with 400, 408, 413, 414, 431, 501 or 505 and a JSON body.
 #pragma once
 
 #include <chrono>
@@ -20,23 +20,25 @@
 namespace levada::http {
 
 struct Request {
-  std::string method;                             // "GET"
-  std::string path;                               // without the query, percent-decoded
+  std::string method;  // "GET"
+  std::string path;    // without the query, percent-decoded
   std::map<std::string, std::string> query;
-  std::map<std::string, std::string> headers;     // names in lower case
+  std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
 };
 
 // The one answer to one request. Copyable handle; the last copy dropped without an answer sends 500.
+// Each call out of turn (a second answer, a write after end(), anything once the client is gone) does nothing.
 class Responder {
  public:
   // A whole response; keep-alive is handled below.
   void respond(int status, std::string_view content_type, std::string body) const;
   // Starts a chunked response (text/event-stream for SSE); then any number of write(), then end().
   void start_stream(int status, std::string_view content_type) const;
-  void write(std::string bytes) const;    // writes of one I/O turn go out in one system call
+  void write(std::string bytes) const;  // writes of one I/O turn go out in one system call
   void end() const;
-  // Called once on the I/O thread if the client goes away before the response is complete.
+  // Called once on the I/O thread if the client goes away before the response is complete: it closed or reset the
+  // connection, reads too slowly, or the server stops. A client that only shut down its sending side is still there.
   void on_disconnect(std::function<void()> callback) const;
   bool client_gone() const;
   // Bytes accepted by write() and not yet taken by the socket.
@@ -46,19 +48,20 @@ class Responder {
   friend class Server;
   friend class Connection;
   struct State;
-  std::shared_ptr<State> state_;   // shared: handler threads and the connection both hold it
+  std::shared_ptr<State> state_;  // shared by the copies, on whatever threads; its end is how a dropped request is seen
 };
 
 using Handler = std::function<void(Request, Responder)>;
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  std::uint16_t port = 30000;              // 0: any free port, see port()
+  std::uint16_t port = 30000;  // 0: any free port, see port()
   std::size_t max_body_bytes = 64u << 20;
   std::size_t max_header_bytes = 64u << 10;
-  std::chrono::seconds read_timeout{60};        // for a whole request once its first byte came
-  std::chrono::seconds idle_timeout{300};       // keep-alive
-  std::size_t max_pending_bytes = 8u << 20;     // a stream whose client reads too slowly is closed beyond this
+  std::chrono::milliseconds read_timeout{60'000};   // for a whole request once its first byte came
+  std::chrono::milliseconds idle_timeout{300'000};  // keep-alive
+  std::string allow_origin = "*";                   // Access-Control-Allow-Origin of every response; empty: none
+  std::size_t max_pending_bytes = 8u << 20;         // a stream whose client reads too slowly is closed beyond this
 };
 
 class Server {
@@ -67,7 +70,8 @@ class Server {
   static Result<std::unique_ptr<Server>> listen(const ServerOptions& options, Metrics& metrics);
   ~Server();
 
-  // Exact paths; before run() only. Unknown path: 404, known path with another method: 405 with Allow.
+  // Exact paths; before run() only. HEAD is answered by GET's handler without the body, OPTIONS by the route table.
+  // Unknown path: 404, known path with another method: 405 with Allow.
   void route(std::string method, std::string path, Handler handler);
   std::vector<std::pair<std::string, std::string>> routes() const;
   std::uint16_t port() const;
@@ -77,6 +81,8 @@ class Server {
   void stop(std::chrono::milliseconds grace = std::chrono::seconds(5));
   // Runs a job on the I/O thread.
   void post(std::function<void()> job);
+  // Runs a job on the I/O thread once `delay` has passed; dropped unrun if the server stops before. From any thread.
+  void post_after(std::chrono::milliseconds delay, std::function<void()> job);
 
  private:
   struct Impl;

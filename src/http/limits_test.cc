@@ -1,0 +1,140 @@
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "http/server.h"
+#include "http/test_socket.h"
+
+namespace levada::http {
+namespace {
+
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr std::string_view kHello = "GET /hello HTTP/1.1\r\nHost: h\r\n\r\n";
+
+class LimitsTest : public testing::Test {
+ protected:
+  LimitsTest()
+      : site({.max_body_bytes = 1000,
+              .max_header_bytes = 2000,
+              .read_timeout = std::chrono::milliseconds(200),
+              .idle_timeout = std::chrono::milliseconds(400),
+              .allow_origin = ""}) {
+    site.server->route("GET", "/hello", [](Request, Responder out) { out.respond(200, "text/plain", "hello"); });
+    site.server->route("POST", "/echo", [](Request in, Responder out) { out.respond(200, "text/plain", in.body); });
+    site.start();
+  }
+
+  // What the server says before it closes, and that the next plain request works.
+  std::string refusal(std::string_view bytes) {
+    RawSocket socket(site.port());
+    socket.send(bytes);
+    const std::string answer = socket.read_all();
+    EXPECT_TRUE(socket.ended());
+    RawSocket next(site.port());
+    next.send(kHello);
+    EXPECT_THAT(next.read_until("hello"), HasSubstr("200 OK"));
+    return answer;
+  }
+  static auto is_error(const std::string& status_line) {
+    return AllOf(StartsWith("HTTP/1.1 " + status_line), HasSubstr("Connection: close\r\n"),
+                 HasSubstr(R"({"error":{"message":)"), EndsWith("}}"));
+  }
+
+  TestServer site;
+};
+
+TEST_F(LimitsTest, a_request_over_a_limit_is_answered_with_its_status_and_the_connection_closes) {
+  const std::string post = "POST /echo HTTP/1.1\r\nHost: h\r\n";
+  EXPECT_THAT(refusal("GET / HTTP/1.1\r\nX: " + std::string(3000, 'x') + "\r\n\r\n"), is_error("431 "));
+  EXPECT_THAT(refusal("GET /" + std::string(9000, 'x') + " HTTP/1.1\r\n\r\n"), is_error("414 "));
+  EXPECT_THAT(refusal(post + "Content-Length: 1001\r\n\r\n" + std::string(1001, 'x')), is_error("413 "));
+  EXPECT_THAT(refusal(post + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx"), is_error("400 "));
+  EXPECT_THAT(refusal(post + "Transfer-Encoding: gzip\r\n\r\n"), is_error("501 "));
+  EXPECT_THAT(refusal("BREW / HTTP/1.1\r\nHost: h\r\n\r\n"), is_error("501 "));
+  EXPECT_THAT(refusal("GET / HTTP/2.0\r\nHost: h\r\n\r\n"), is_error("505 "));
+  EXPECT_THAT(refusal("GET /%zz HTTP/1.1\r\nHost: h\r\n\r\n"), is_error("400 "));
+  EXPECT_THAT(refusal("nonsense\r\n\r\n"), is_error("400 "));
+}
+
+TEST_F(LimitsTest, a_body_far_over_the_limit_still_gets_its_answer_read) {
+  RawSocket socket(site.port());
+  socket.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 4000000\r\n\r\n");
+  Thread sender("sender", [&] { socket.send(std::string(4'000'000, 'x')); });
+  EXPECT_THAT(socket.read_all(), StartsWith("HTTP/1.1 413 "));
+}
+
+TEST_F(LimitsTest, a_request_that_trickles_in_is_answered_408) {
+  RawSocket socket(site.port());
+  socket.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc");
+  EXPECT_THAT(socket.read_all(), is_error("408 "));
+}
+
+TEST_F(LimitsTest, a_request_cut_short_by_the_client_is_answered_400) {
+  RawSocket socket(site.port());
+  socket.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc");
+  socket.half_close();
+  EXPECT_THAT(socket.read_all(), is_error("400 "));
+}
+
+TEST_F(LimitsTest, an_idle_connection_is_closed_without_a_word) {
+  RawSocket fresh(site.port()), used(site.port());
+  used.send(kHello);
+  used.read_until("hello");
+  EXPECT_EQ(fresh.read_all(), "");
+  EXPECT_EQ(used.read_all(), "");
+  EXPECT_TRUE(fresh.ended() && used.ended());
+}
+
+TEST_F(LimitsTest, without_an_allowed_origin_no_such_header_is_sent) {
+  RawSocket socket(site.port());
+  socket.send(kHello);
+  EXPECT_THAT(socket.read_until("hello"), testing::Not(HasSubstr("Access-Control")));
+}
+
+// Two thousand connections of seeded noise, half of it a valid request with some bytes changed: the server answers or
+// closes, and serves the next one.
+TEST_F(LimitsTest, random_bytes_never_hang_or_end_it) {
+  std::mt19937 random(20261129);
+  const auto below = [&](std::size_t bound) { return random() % bound; };
+  const std::string valid =
+      "POST /echo?a=%20b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"
+      "5;x=y\r\nhello\r\n0\r\nT: u\r\n\r\nGET /hello HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+  for (int i = 0; i < 2000; ++i) {
+    std::string bytes = valid;
+    if (i % 2 == 0) {
+      bytes.resize(below(300));
+      for (char& c : bytes) c = static_cast<char>(random());
+    } else {
+      for (std::size_t changes = 1 + below(4); changes > 0; --changes) {
+        const std::size_t at = below(bytes.size());
+        if (below(3) == 0)
+          bytes.erase(at, below(20));
+        else if (below(2) == 0)
+          bytes.insert(at, bytes.substr(below(bytes.size()), below(20)));
+        else
+          bytes[at] = static_cast<char>(random());
+        if (bytes.empty()) bytes = "x";
+      }
+    }
+    RawSocket socket(site.port());
+    ASSERT_TRUE(socket.connected());
+    const std::size_t cut = below(bytes.size() + 1);
+    socket.send(bytes.substr(0, cut));
+    socket.send(bytes.substr(cut));
+    if (below(8) == 0) {
+      socket.reset();
+      continue;
+    }
+    socket.half_close();
+    socket.read_all();
+    ASSERT_TRUE(socket.ended()) << "seeded connection " << i << " was left hanging";
+  }
+  EXPECT_THAT(refusal("last\r\n\r\n"), is_error("400 "));
+}
+
+}  // namespace
+}  // namespace levada::http

@@ -89,9 +89,9 @@ class Parser {
 
   Status read_header();
   Status read_metadata(std::uint64_t index);
-  Result<GgufValue> read_value(std::uint32_t type, const std::string& where);
-  Result<GgufValue> read_array(const std::string& where);
-  Result<GgufValue> read_string_array(std::uint64_t count, const std::string& where);
+  // `name` is "metadata 'KEY'".
+  Status read_value(std::uint32_t type, const std::string& name, GgufValue& value);
+  Status read_array(const std::string& name, GgufValue& value);
   Status read_alignment();
   Status read_tensor(std::uint64_t index);
   Status place_tensors();
@@ -128,88 +128,96 @@ Status Parser::read_header() {
 Status Parser::read_metadata(std::uint64_t index) {
   const auto key = reader_.read_string();
   if (!key) return ends_in("the key of metadata entry " + std::to_string(index));
-  const std::string where = file_ + ": metadata " + in_quotes(*key);
-  if (key->empty()) return data_loss(where + ": entry " + std::to_string(index) + " has an empty key");
+  const std::string name = "metadata " + in_quotes(*key);
+  if (key->empty()) return data_loss(file_ + ": " + name + ": entry " + std::to_string(index) + " has an empty key");
   const auto type = reader_.read<std::uint32_t>();
-  if (!type) return ends_in("metadata " + in_quotes(*key));
-  LEVADA_ASSIGN_OR_RETURN(GgufValue value, *type == kArray ? read_array(where) : read_value(*type, where));
-  if (!contents_.metadata.emplace(*key, std::move(value)).second) return data_loss(where + " stands twice");
-  return {};
+  if (!type) return ends_in(name);
+  const auto [entry, is_new] = contents_.metadata.try_emplace(*key);
+  if (!is_new) return data_loss(file_ + ": " + name + " stands twice");
+  return read_value(*type, name, entry->second);
 }
 
-// Reads one T and widens it to Wide, which must be able to hold it.
+// Reads one T and widens it to Wide, which can hold every T. False at the end of the bytes.
 template <class T, class Wide>
-std::optional<GgufValue> widened(ByteReader& reader) {
-  const auto value = reader.read<T>();
-  if (!value) return std::nullopt;
-  return GgufValue(static_cast<Wide>(*value));
+bool read_as(ByteReader& reader, GgufValue& value) {
+  const auto raw = reader.read<T>();
+  if (raw) value.emplace<Wide>(static_cast<Wide>(*raw));
+  return raw.has_value();
 }
 
-Result<GgufValue> Parser::read_value(std::uint32_t type, const std::string& where) {
-  std::optional<GgufValue> value;
-  switch (type) {
-    case kU8: value = widened<std::uint8_t, std::int64_t>(reader_); break;
-    case kI8: value = widened<std::int8_t, std::int64_t>(reader_); break;
-    case kU16: value = widened<std::uint16_t, std::int64_t>(reader_); break;
-    case kI16: value = widened<std::int16_t, std::int64_t>(reader_); break;
-    case kU32: value = widened<std::uint32_t, std::int64_t>(reader_); break;
-    case kI32: value = widened<std::int32_t, std::int64_t>(reader_); break;
-    case kI64: value = widened<std::int64_t, std::int64_t>(reader_); break;
-    case kF32: value = widened<float, double>(reader_); break;
-    case kF64: value = widened<double, double>(reader_); break;
-    case kU64:
-      if (const auto raw = reader_.read<std::uint64_t>()) {
-        const bool fits = *raw <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-        value = fits ? GgufValue(static_cast<std::int64_t>(*raw)) : GgufValue(static_cast<double>(*raw));
-      }
-      break;
-    case kBool:
-      if (const auto raw = reader_.read<std::uint8_t>()) {
-        if (*raw > 1) return data_loss(where + ": a bool must be 0 or 1, got " + std::to_string(*raw));
-        value = GgufValue(*raw == 1);
-      }
-      break;
-    case kString:
-      if (const auto text = reader_.read_string()) value = GgufValue(*text);
-      break;
-    default: return data_loss(where + ": value type " + std::to_string(type) + " is unknown, the last one is 12");
+bool read_u64(ByteReader& reader, GgufValue& value) {
+  const auto raw = reader.read<std::uint64_t>();
+  if (!raw) return false;
+  if (*raw > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+    value.emplace<double>(static_cast<double>(*raw));
+  } else {
+    value.emplace<std::int64_t>(static_cast<std::int64_t>(*raw));
   }
-  if (!value) return ends_in("the value of " + where.substr(file_.size() + 2));
-  return *std::move(value);
+  return true;
 }
 
-Result<GgufValue> Parser::read_array(const std::string& where) {
+bool read_scalar(std::uint32_t type, ByteReader& reader, GgufValue& value) {
+  switch (type) {
+    case kU8: return read_as<std::uint8_t, std::int64_t>(reader, value);
+    case kI8: return read_as<std::int8_t, std::int64_t>(reader, value);
+    case kU16: return read_as<std::uint16_t, std::int64_t>(reader, value);
+    case kI16: return read_as<std::int16_t, std::int64_t>(reader, value);
+    case kU32: return read_as<std::uint32_t, std::int64_t>(reader, value);
+    case kI32: return read_as<std::int32_t, std::int64_t>(reader, value);
+    case kI64: return read_as<std::int64_t, std::int64_t>(reader, value);
+    case kU64: return read_u64(reader, value);
+    case kF32: return read_as<float, double>(reader, value);
+    default: return read_as<double, double>(reader, value);  // kF64: read_value() has refused the rest
+  }
+}
+
+Status Parser::read_value(std::uint32_t type, const std::string& name, GgufValue& value) {
+  if (type == kArray) return read_array(name, value);
+  if (type > kF64)
+    return data_loss(file_ + ": " + name + ": value type " + std::to_string(type) + " is unknown, the last one is 12");
+  if (type == kString) {
+    const auto text = reader_.read_string();
+    if (!text) return ends_in("the text of " + name);
+    value.emplace<std::string_view>(*text);
+    return {};
+  }
+  if (type == kBool) {
+    const auto raw = reader_.read<std::uint8_t>();
+    if (!raw) return ends_in("the value of " + name);
+    if (*raw > 1) return data_loss(file_ + ": " + name + ": a bool must be 0 or 1, got " + std::to_string(*raw));
+    value.emplace<bool>(*raw == 1);
+    return {};
+  }
+  return read_scalar(type, reader_, value) ? Status() : ends_in("the value of " + name);
+}
+
+Status Parser::read_array(const std::string& name, GgufValue& value) {
   constexpr std::array<std::size_t, 13> kMinElementBytes = {1, 1, 2, 2, 4, 4, 4, 1, 8, 0, 8, 8, 8};
   const auto type = reader_.read<std::uint32_t>();
   const auto count = reader_.read<std::uint64_t>();
-  if (!type || !count) return ends_in("the array of " + where.substr(file_.size() + 2));
-  if (*type == kArray) return data_loss(where + ": arrays of arrays are not supported");
-  if (*type >= kMinElementBytes.size())
-    return data_loss(where + ": element type " + std::to_string(*type) + " is unknown, the last one is 12");
-  LEVADA_RETURN_IF_ERROR(check_count(*count, kMinElementBytes[*type], "elements of " + where.substr(file_.size() + 2)));
-  if (*type == kString) return read_string_array(*count, where);
+  if (!type || !count) return ends_in("the array of " + name);
+  if (*type == kArray) return data_loss(file_ + ": " + name + ": arrays of arrays are not supported");
+  if (*type > kF64)
+    return data_loss(file_ + ": " + name + ": element type " + std::to_string(*type) +
+                     " is unknown, the last one is 12");
+  LEVADA_RETURN_IF_ERROR(check_count(*count, kMinElementBytes[*type], "elements of " + name));
 
-  std::vector<std::int64_t> integers;
-  bool all_integers = *type != kF32 && *type != kF64 && *type != kBool;
-  if (all_integers) integers.reserve(static_cast<std::size_t>(*count));
-  for (std::uint64_t i = 0; i < *count; ++i) {
-    LEVADA_ASSIGN_OR_RETURN(const GgufValue value, read_value(*type, where));
-    const auto* integer = std::get_if<std::int64_t>(&value);
-    all_integers = all_integers && integer != nullptr;
-    if (all_integers) integers.push_back(*integer);
-  }
-  return all_integers ? GgufValue(std::move(integers)) : GgufValue();
-}
-
-Result<GgufValue> Parser::read_string_array(std::uint64_t count, const std::string& where) {
   std::vector<std::string_view> strings;
-  strings.reserve(static_cast<std::size_t>(count));
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const auto text = reader_.read_string();
-    if (!text) return ends_in("element " + std::to_string(i) + " of " + where.substr(file_.size() + 2));
-    strings.push_back(*text);
+  std::vector<std::int64_t> integers;
+  for (std::uint64_t i = 0; i < *count; ++i) {
+    GgufValue element;
+    LEVADA_RETURN_IF_ERROR(read_value(*type, name, element));
+    if (const auto* text = std::get_if<std::string_view>(&element)) strings.push_back(*text);
+    if (const auto* integer = std::get_if<std::int64_t>(&element)) integers.push_back(*integer);
   }
-  return GgufValue(std::move(strings));
+  if (*type == kString) {
+    value = std::move(strings);
+  } else if (*type != kF32 && *type != kF64 && *type != kBool) {
+    if (integers.size() != *count)
+      return data_loss(file_ + ": " + name + ": an array of integers holds one above 2^63-1");
+    value = std::move(integers);
+  }
+  return {};
 }
 
 Status Parser::read_alignment() {

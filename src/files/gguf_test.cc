@@ -234,7 +234,7 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"array type", with_entry(9, array(13, 1, "x")), {"'k'", "13"}},
         Damage{"array count", with_entry(9, array(4, kHuge, "xxxx")), {"'k'", "4611686018427387904", "4 bytes"}},
         Damage{"string array count", with_entry(9, array(8, kHuge, "")), {"'k'", "4611686018427387904"}},
-        Damage{"string inside an array", with_entry(9, array(8, 1, Bytes().add(kHuge).data)), {"element 0", "'k'"}},
+        Damage{"string inside an array", with_entry(9, array(8, 1, Bytes().add(kHuge).data)), {"text of metadata 'k'"}},
         Damage{"array of arrays", with_entry(9, array(9, 1, array(4, 1, u32(0)))), {"'k'", "arrays of arrays"}},
         Damage{"bool array of two", with_entry(9, array(7, 1, "\x02")), {"'k'", "0 or 1"}},
         Damage{"alignment of zero", aligned_to(4, u32(0)), {"general.alignment", "power of two", "0"}},

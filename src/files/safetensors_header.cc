@@ -28,6 +28,7 @@ std::optional<Encoding> encoding_of(std::string_view dtype) {
 
 // `parser` owns what the object refers to.
 Result<object> parse_object(simdjson::dom::parser& parser, std::string_view text, const std::string& file) {
+  if (text.empty()) return data_loss(file + ": JSON header is empty");
   element root;
   if (const auto error = parser.parse(text.data(), text.size()).get(root))
     return data_loss(file + ": JSON header is damaged: " + simdjson::error_message(error));

@@ -1,0 +1,303 @@
+// The border: what a body may say, what each mistake is answered with, and what reaches the scheduler.
+#include "serve/request_parser.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "serve/error.h"
+#include "serve/test_model.h"
+
+namespace levada::serve {
+namespace {
+
+using Parse = Result<CallSpec> (*)(const ParseContext&, simdjson::dom::object);
+
+class Border : public ::testing::Test {
+ protected:
+  Result<CallSpec> parse(Parse parser, const std::string& body) {
+    std::uint64_t seed = 1000;
+    const ParseContext context{model_, [&seed] { return seed++; }, [this] { return "id" + std::to_string(ids_++); }, 7};
+    LEVADA_ASSIGN_OR_RETURN(const simdjson::dom::object object, parse_object(json_, body));
+    return parser(context, object);
+  }
+  // A chat body with more fields: `fields` starts with a comma.
+  Result<CallSpec> chat(const std::string& fields) {
+    return parse(parse_chat, R"({"model":"smollm2","messages":[{"role":"user","content":"Hi"}])" + fields + "}");
+  }
+  Result<CallSpec> completion(const std::string& fields) { return parse(parse_completion, "{" + fields + "}"); }
+  Result<CallSpec> generate(const std::string& fields) { return parse(parse_generate, "{" + fields + "}"); }
+
+  ModelContext model_ = test_model();
+  simdjson::dom::parser json_;
+  int ids_ = 0;
+};
+
+struct Mistake {
+  const char* body;
+  StatusCode code;
+  const char* field;
+  const char* message_part;
+};
+
+TEST_F(Border, EveryMistakeInAChatBodyNamesItsFieldAndTheLimit) {
+  const auto bad = StatusCode::kInvalidArgument;
+  const Mistake mistakes[] = {
+      {R"(,"temperature":-0.1)", bad, "temperature", "[0, 10000], got -0.1"},
+      {R"(,"temperature":"hot")", bad, "temperature", "must be a number, got a string"},
+      {R"(,"temperature":true)", bad, "temperature", "must be a number, got a boolean"},
+      {R"(,"top_p":0)", bad, "top_p", "(0, 1]"},
+      {R"(,"top_p":1.01)", bad, "top_p", "got 1.01"},
+      {R"(,"min_p":-1)", bad, "min_p", "[0, 1]"},
+      {R"(,"top_k":-2)", bad, "top_k", "got -2"},
+      {R"(,"top_k":1.5)", bad, "top_k", "must be an integer"},
+      {R"(,"frequency_penalty":3)", bad, "frequency_penalty", "[-2, 2]"},
+      {R"(,"presence_penalty":-3)", bad, "presence_penalty", "[-2, 2]"},
+      {R"(,"repetition_penalty":0)", bad, "repetition_penalty", "(0, 2]"},
+      {R"(,"max_tokens":0)", bad, "max_tokens", "[1, "},
+      {R"(,"max_tokens":-3)", bad, "max_tokens", "got -3"},
+      {R"(,"max_tokens":99999999999999999999)", bad, "", "number"},
+      {R"(,"max_tokens":18446744073709551615)", bad, "max_tokens", "got 18446744073709551615"},
+      {R"(,"max_tokens":300)", bad, "max_tokens", "context length (256 tokens)"},
+      {R"(,"max_completion_tokens":0)", bad, "max_completion_tokens", "[1, "},
+      {R"(,"max_tokens":4,"min_tokens":5)", bad, "max_tokens", "at least 5"},
+      {R"(,"seed":"x")", bad, "seed", "integer"},
+      {R"(,"stop":"")", bad, "stop", "empty"},
+      {R"(,"stop":["a",""])", bad, "stop", "empty"},
+      {R"(,"stop":[1])", bad, "stop", "must be strings, got the integer 1"},
+      {R"(,"stop":{"a":1})", bad, "stop", "list of strings"},
+      {R"(,"stop_token_ids":[999999])", bad, "stop_token_ids", "outside the vocabulary [0, 49152)"},
+      {R"(,"stop_token_ids":[-1])", bad, "stop_token_ids", "outside"},
+      {R"(,"stop_token_ids":3)", bad, "stop_token_ids", "list"},
+      {R"(,"stream":"yes")", bad, "stream", "true or false"},
+      {R"(,"stream_options":{"include_usage":1})", bad, "stream_options.include_usage", "true or false"},
+      {R"(,"rid":"")", bad, "rid", "empty"},
+      {R"(,"rid":7)", bad, "rid", "string"},
+      {R"(,"extra_key":[])", bad, "extra_key", "string"},
+      {R"(,"chat_template_kwargs":3)", bad, "chat_template_kwargs", "object"},
+      {R"(,"model":"gpt-9")", StatusCode::kNotFound, "model", "'gpt-9'"},
+  };
+  for (const Mistake& mistake : mistakes) {
+    const auto call = chat(mistake.body);
+    ASSERT_FALSE(call.ok()) << mistake.body;
+    EXPECT_EQ(call.status().code(), mistake.code) << mistake.body << call.status().to_string();
+    EXPECT_EQ(call.status().field(), mistake.field) << mistake.body << call.status().to_string();
+    EXPECT_THAT(call.status().message(), ::testing::HasSubstr(mistake.message_part)) << mistake.body;
+  }
+}
+
+TEST_F(Border, BadMessagesAreNamedByTheirPlace) {
+  const Mistake mistakes[] = {
+      {R"({})", StatusCode::kInvalidArgument, "messages", "missing"},
+      {R"({"messages":[]})", StatusCode::kInvalidArgument, "messages", "at least one"},
+      {R"({"messages":"hi"})", StatusCode::kInvalidArgument, "messages", "list"},
+      {R"({"messages":["hi"]})", StatusCode::kInvalidArgument, "messages[0]", "object"},
+      {R"({"messages":[{"content":"x"}]})", StatusCode::kInvalidArgument, "messages[0].role", "missing"},
+      {R"({"messages":[{"role":"king","content":"x"}]})", StatusCode::kInvalidArgument, "messages[0].role", "'king'"},
+      {R"({"messages":[{"role":"user"}]})", StatusCode::kInvalidArgument, "messages[0].content", "missing"},
+      {R"({"messages":[{"role":"user","content":null}]})", StatusCode::kInvalidArgument, "messages[0].content",
+       "missing"},
+      {R"({"messages":[{"role":"user","content":3}]})", StatusCode::kInvalidArgument, "messages[0].content",
+       "got the integer 3"},
+      {R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})", StatusCode::kInvalidArgument,
+       "messages[0].content[0].type", "not supported yet"},
+      {R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})", StatusCode::kInvalidArgument,
+       "messages[0].content[0].text", "missing"},
+      {R"({"messages":[{"role":"user","content":"a \udc00 b"}]})", StatusCode::kInvalidArgument, nullptr, ""},
+      {R"({"messages":[{"role":"user","content":"a \ud800 b"}]})", StatusCode::kInvalidArgument, nullptr, ""},
+  };
+  for (const Mistake& mistake : mistakes) {
+    const auto call = parse(parse_chat, mistake.body);
+    ASSERT_FALSE(call.ok()) << mistake.body;
+    EXPECT_EQ(call.status().code(), mistake.code) << mistake.body << call.status().to_string();
+    if (mistake.field != nullptr) EXPECT_EQ(call.status().field(), mistake.field) << call.status().to_string();
+    EXPECT_THAT(call.status().message(), ::testing::HasSubstr(mistake.message_part)) << mistake.body;
+  }
+}
+
+TEST_F(Border, WhatWouldChangeTheAnswerSilentlyIsRefusedByName) {
+  for (const char* field : {"tools", "functions", "logit_bias", "lora_path", "regex", "ebnf", "json_schema"}) {
+    const auto call = chat(std::string(",\"") + field + R"(":[{"x":1}])");
+    ASSERT_FALSE(call.ok()) << field;
+    EXPECT_EQ(call.status().field(), field);
+    EXPECT_THAT(call.status().message(), ::testing::HasSubstr("not supported yet"));
+  }
+  EXPECT_EQ(chat(R"(,"n":2)").status().field(), "n");
+  EXPECT_EQ(chat(R"(,"logprobs":true)").status().field(), "logprobs");
+  EXPECT_EQ(chat(R"(,"response_format":{"type":"json_schema","json_schema":{}})").status().field(),
+            "response_format.type");
+  EXPECT_EQ(completion(R"("prompt":"x","echo":true)").status().field(), "echo");
+  EXPECT_EQ(completion(R"("prompt":"x","logprobs":0)").status().field(), "logprobs");
+  EXPECT_EQ(completion(R"("prompt":"x","best_of":2)").status().field(), "best_of");
+  EXPECT_EQ(generate(R"("text":"x","return_logprob":true)").status().field(), "return_logprob");
+}
+
+TEST_F(Border, FieldsThatAskForNothingAndUnknownFieldsNeverFail) {
+  const auto call = chat(
+      R"(,"n":1,"logprobs":false,"top_logprobs":null,"tools":[],"tool_choice":"none","response_format":{"type":"text"},
+          "user":"u","lora_path":"","logit_bias":{},"stop":null,"max_tokens":null,"seed":null,"return_routed_experts":true,
+          "no_such_field":{"deep":[1,2,{"x":null}]},"metadata":{"a":"b"},"service_tier":"auto")");
+  EXPECT_TRUE(call.ok()) << call.status().to_string();
+  EXPECT_TRUE(chat(R"(,"stop":[])").ok());
+  EXPECT_TRUE(chat(R"(,"tools":[{"type":"function"}],"tool_choice":"none")").ok());
+  EXPECT_TRUE(generate(R"("text":"a","return_logprob":false,"logprob_start_len":-1,"image_data":null)").ok());
+}
+
+TEST_F(Border, ABodyThatIsNotOneJsonObjectIsRefused) {
+  std::string deep = "{\"messages\":";
+  for (int i = 0; i < 5000; ++i) deep += "[";
+  const std::string bodies[] = {"",           "nonsense",         "[1]",         "\"text\"",      "{\"a\":1",
+                                "{\"a\":1}x", "{\"a\":\"\xff\"}", "{\"a\":NaN}", "{\"a\":1e999}", deep};
+  for (const std::string& body : bodies) {
+    const auto call = parse(parse_chat, body);
+    ASSERT_FALSE(call.ok()) << body.substr(0, 40);
+    EXPECT_EQ(http_status(call.status()), 400) << body.substr(0, 40);
+  }
+  EXPECT_TRUE(chat("").ok()) << "the parser works after every failure";
+}
+
+TEST_F(Border, PromptsOfAnyShapeAndTheirMistakes) {
+  const Mistake mistakes[] = {
+      {R"("x":1)", StatusCode::kInvalidArgument, "prompt", "missing"},
+      {R"("prompt":"")", StatusCode::kInvalidArgument, "prompt", "empty"},
+      {R"("prompt":[])", StatusCode::kInvalidArgument, "prompt", "empty"},
+      {R"("prompt":[[]])", StatusCode::kInvalidArgument, "prompt[0]", "at least one token"},
+      {R"("prompt":["a",""])", StatusCode::kInvalidArgument, "prompt[1]", "empty"},
+      {R"("prompt":[999999])", StatusCode::kInvalidArgument, "prompt", "outside the vocabulary"},
+      {R"("prompt":[-1])", StatusCode::kInvalidArgument, "prompt", "outside the vocabulary"},
+      {R"("prompt":[1.5])", StatusCode::kInvalidArgument, "prompt", "integers"},
+      {R"("prompt":[1,"a"])", StatusCode::kInvalidArgument, "prompt", "integers"},
+      {R"("prompt":7)", StatusCode::kInvalidArgument, "prompt", "string or a list"},
+      {R"("prompt":["1","2","3","4","5","6","7","8","9"])", StatusCode::kInvalidArgument, "prompt", "more than 8"},
+  };
+  for (const Mistake& mistake : mistakes) {
+    const auto call = completion(mistake.body);
+    ASSERT_FALSE(call.ok()) << mistake.body;
+    EXPECT_EQ(call.status().field(), mistake.field) << mistake.body << call.status().to_string();
+    EXPECT_THAT(call.status().message(), ::testing::HasSubstr(mistake.message_part)) << mistake.body;
+  }
+  EXPECT_EQ(completion(R"("prompt":"ab")").value().members.size(), 1u);
+  EXPECT_EQ(completion(R"("prompt":["ab","cd"])").value().members.size(), 2u);
+  EXPECT_EQ(completion(R"("prompt":[5,6,7])").value().members[0].request.prompt, (std::vector<core::Token>{5, 6, 7}));
+  const CallSpec lists = completion(R"("prompt":[[5],[6,7]])").value();
+  EXPECT_EQ(lists.members[1].request.prompt, (std::vector<core::Token>{6, 7}));
+}
+
+TEST_F(Border, OverLongInputIs413WithTheNumbersOnEveryEndpoint) {
+  std::string ids = "[1";
+  for (int i = 1; i < 256; ++i) ids += ",1";
+  ids += "]";
+  const std::string expected = "The input (256 tokens) is longer than the model's context length (256 tokens).";
+  for (const auto& call : {completion("\"prompt\":" + ids), generate("\"input_ids\":" + ids)}) {
+    EXPECT_EQ(call.status().code(), StatusCode::kPayloadTooLarge);
+    EXPECT_EQ(call.status().message(), expected);
+    EXPECT_EQ(http_status(call.status()), 413);
+  }
+  const std::string huge(10 << 20, 'a');  // refused without being tokenized
+  EXPECT_EQ(completion("\"prompt\":\"" + huge + "\"").status().code(), StatusCode::kPayloadTooLarge);
+  EXPECT_EQ(parse(parse_chat, R"({"messages":[{"role":"user","content":")" + huge + "\"}]}").status().code(),
+            StatusCode::kPayloadTooLarge);
+  EXPECT_TRUE(completion("\"prompt\":" + ids.substr(0, ids.size() - 3) + "],\"max_tokens\":1").ok());
+}
+
+TEST_F(Border, ChatPromptIsTheRenderedTemplateTokenizedWithItsOwnSpecialTokens) {
+  const CallSpec call = parse(parse_chat, R"({"messages":[
+      {"role":"developer","content":"Be brief."},
+      {"role":"user","content":[{"type":"text","text":"Say"},{"type":"text","text":"hi"}]},
+      {"role":"assistant","content":null,"tool_calls":[]},
+      {"role":"user","content":"again"}]})")
+                            .value();
+  const std::string expected =
+      "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nSay hi<|im_end|>\n"
+      "<|im_start|>assistant\n<|im_end|>\n<|im_start|>user\nagain<|im_end|>\n<|im_start|>assistant\n";
+  EXPECT_EQ(test_tokenizer().decode(call.members[0].request.prompt, false), expected);
+}
+
+TEST_F(Border, ContinuedMessageEndsThePromptWithItsOwnText) {
+  const CallSpec call = parse(parse_chat, R"({"continue_final_message":true,"messages":[
+      {"role":"user","content":"Count"},{"role":"assistant","content":"One, two,"}]})")
+                            .value();
+  EXPECT_THAT(test_tokenizer().decode(call.members[0].request.prompt, false),
+              ::testing::EndsWith("<|im_start|>assistant\nOne, two,"));
+}
+
+TEST_F(Border, LimitsComeFromTheNewerNameOrTheEndpointsDefault) {
+  const auto max_of = [](const Result<CallSpec>& call) {
+    return call.value().members[0].request.sampling.max_new_tokens;
+  };
+  EXPECT_EQ(max_of(chat(R"(,"max_tokens":9)")), 9);
+  EXPECT_EQ(max_of(chat(R"(,"max_tokens":9,"max_completion_tokens":5)")), 5);
+  EXPECT_EQ(max_of(chat(R"(,"max_tokens":3.0)")), 3);
+  const CallSpec rest = chat("").value();
+  EXPECT_EQ(rest.members[0].request.sampling.max_new_tokens,
+            256 - static_cast<int>(rest.members[0].request.prompt.size()));
+  EXPECT_EQ(max_of(completion(R"("prompt":[1])")), 16);
+  EXPECT_EQ(max_of(generate(R"("input_ids":[1])")), 128);
+  EXPECT_EQ(max_of(generate(R"("input_ids":[1],"sampling_params":{"max_new_tokens":4})")), 4);
+}
+
+TEST_F(Border, SamplingReachesTheRequestAsGiven) {
+  const core::SamplingParams sampling =
+      chat(R"(,"temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.1,"frequency_penalty":0.5,"presence_penalty":-0.5,
+             "repetition_penalty":1.1,"seed":-1,"max_tokens":20,"min_tokens":2,"ignore_eos":true,"stop":["x","yz"],
+             "stop_token_ids":[3,4],"skip_special_tokens":false,"no_stop_trim":true)")
+          .value()
+          .members[0]
+          .request.sampling;
+  EXPECT_FLOAT_EQ(sampling.temperature, 0.5f);
+  EXPECT_FLOAT_EQ(sampling.top_p, 0.9f);
+  EXPECT_EQ(sampling.top_k, 40);
+  EXPECT_FLOAT_EQ(sampling.min_p, 0.1f);
+  EXPECT_FLOAT_EQ(sampling.frequency_penalty, 0.5f);
+  EXPECT_FLOAT_EQ(sampling.presence_penalty, -0.5f);
+  EXPECT_FLOAT_EQ(sampling.repetition_penalty, 1.1f);
+  EXPECT_EQ(sampling.seed, ~std::uint64_t{0});
+  EXPECT_EQ(sampling.min_new_tokens, 2);
+  EXPECT_TRUE(sampling.ignore_eos);
+  EXPECT_EQ(sampling.stop, (std::vector<std::string>{"x", "yz"}));
+  EXPECT_EQ(sampling.stop_token_ids, (std::vector<core::Token>{3, 4}));
+  EXPECT_FALSE(sampling.skip_special_tokens);
+  EXPECT_TRUE(sampling.no_stop_trim);
+  EXPECT_TRUE(chat(R"(,"temperature":1e-9)").value().members[0].request.sampling.greedy());
+}
+
+TEST_F(Border, CacheKeysStayApartAndAbsentIsNotEmpty) {
+  const auto key = [](const Result<CallSpec>& call) { return call.value().members[0].request.cache_namespace; };
+  EXPECT_EQ(key(chat(R"(,"extra_key":"c","cache_salt":"ab")")), (core::CacheNamespace{"c", "ab"}));
+  EXPECT_NE(key(chat(R"(,"extra_key":"bc","cache_salt":"a")")), key(chat(R"(,"extra_key":"c","cache_salt":"ab")")));
+  EXPECT_NE(key(chat(R"(,"extra_key":"")")), key(chat("")));
+}
+
+TEST_F(Border, MembersOfAnUnseededBatchGetSeedsOfTheirOwn) {
+  const CallSpec unseeded = completion(R"("prompt":["a","a","a"])").value();
+  std::set<std::uint64_t> seeds;
+  for (const Member& member : unseeded.members) seeds.insert(member.request.sampling.seed);
+  EXPECT_EQ(seeds.size(), 3u);
+  for (const Member& member : completion(R"("prompt":["a","a"],"seed":5)").value().members) {
+    EXPECT_EQ(member.request.sampling.seed, 5u);
+  }
+}
+
+TEST_F(Border, GenerateTakesTextOrIdsOneOrManyWithParametersForAllOrEach) {
+  EXPECT_EQ(generate(R"("text":"a","input_ids":[1])").status().field(), "input_ids");
+  EXPECT_EQ(generate(R"("x":1)").status().field(), "text");
+  EXPECT_EQ(generate(R"("text":"a","sampling_params":3)").status().field(), "sampling_params");
+  EXPECT_EQ(generate(R"("text":"a","sampling_params":{"max_new_tokens":0})").status().field(),
+            "sampling_params.max_new_tokens");
+  EXPECT_FALSE(generate(R"("text":"a")").value().batch);
+  EXPECT_TRUE(generate(R"("text":["a"])").value().batch);
+  const CallSpec each =
+      generate(R"("input_ids":[[1],[2]],"sampling_params":[{"max_new_tokens":3},{"temperature":0}],"rid":["p","q"])")
+          .value();
+  EXPECT_EQ(each.members[0].request.sampling.max_new_tokens, 3);
+  EXPECT_EQ(each.members[1].request.sampling.temperature, 0.0f);
+  EXPECT_EQ(each.members[1].rid, "q");
+  EXPECT_EQ(generate(R"("text":["a","b"],"sampling_params":[{}])").status().field(), "sampling_params");
+  EXPECT_EQ(generate(R"("text":["a","b"],"rid":["x","x"])").status().field(), "rid");
+  EXPECT_EQ(generate(R"("text":["a","b"],"rid":"x")").status().field(), "rid");
+  EXPECT_EQ(generate(R"("text":["a","b"],"rid":["x"])").status().field(), "rid");
+}
+
+}  // namespace
+}  // namespace levada::serve

@@ -1,0 +1,25 @@
+// What: run_history(), one seed of random traffic against a Brain and a ScriptedModel, judged request by request.
+// Owner: tests. Thread: one.
+// Invariant: everything random comes from the seed, so a failing seed replays exactly.
+// Judged: every answer equals the solo reference (or is a prefix of it when aborted or failed), one finish each, audit
+// clean after the history, all pages back; freed pages are poisoned after each event.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "text/tokenizer.h"
+
+namespace levada::sched::sim {
+
+struct HistoryReport {
+  std::string failure;  // empty: all is well; else what, for which request
+  std::uint64_t plans_hash = 0;
+  std::uint64_t steps = 0, retractions = 0, evicted_tokens = 0;
+  std::int32_t requests = 0, aborted = 0, failed = 0, cached_tokens = 0, stopped_by_string = 0;
+};
+
+// A null tokenizer: ids only.
+HistoryReport run_history(std::uint64_t seed, const text::Tokenizer* tokenizer);
+
+}  // namespace levada::sched::sim

@@ -1,0 +1,213 @@
+#include "sched/sim/scripted_model.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/check.h"
+
+namespace levada::sched::sim {
+namespace {
+
+constexpr std::uint64_t kStart = 0x1234567;
+constexpr std::uint64_t kPoison = 0xDEADDEADDEADDEAD;
+
+std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t x = a * 0x9E3779B97F4A7C15ull + b + 0x632BE59BD9B4E019ull;
+  x ^= x >> 30;
+  x *= 0xBF58476D1CE4E5B9ull;
+  x ^= x >> 27;
+  return x * 0x94D049BB133111EBull;
+}
+
+std::uint64_t fold_slot(std::uint64_t context, std::uint64_t deep, std::int32_t token, std::int32_t position) {
+  return mix(mix(context, deep), (static_cast<std::uint64_t>(static_cast<std::uint32_t>(token)) << 32) |
+                                     static_cast<std::uint32_t>(position));
+}
+
+// The hash a token is stored under: its whole context and itself.
+std::uint64_t deep_of(std::uint64_t context, core::Token token) {
+  return mix(context, static_cast<std::uint64_t>(token));
+}
+
+core::Token choose(std::uint64_t context, const core::SampleRow& row, std::span<const core::Token> history,
+                   std::span<const core::Token> banned, std::int32_t vocab_size) {
+  std::uint64_t h = context;
+  if (row.temperature != 0.0f && row.top_k != 1) h = mix(mix(h, row.seed), static_cast<std::uint64_t>(row.position));
+  for (std::size_t i = 0; i < history.size(); ++i) {
+    const bool output = static_cast<std::int32_t>(i) >= row.history_prompt_tokens;
+    h = mix(h, static_cast<std::uint64_t>(history[i]) * 2 + (output ? 1 : 0));
+  }
+  for (;; h = mix(h, 1)) {
+    const auto token = static_cast<core::Token>((h >> 20) % static_cast<std::uint64_t>(vocab_size));
+    if (std::find(banned.begin(), banned.end(), token) == banned.end()) return token;
+  }
+}
+
+template <class T>
+void hash_range(std::uint64_t& hash, const std::vector<T>& values) {
+  hash = mix(hash, values.size());
+  for (const T& value : values) hash = mix(hash, static_cast<std::uint64_t>(value));
+}
+
+std::uint64_t hash_plan(std::uint64_t hash, const core::StepPlan& plan) {
+  hash = mix(hash, core::value(plan.step));
+  hash_range(hash, plan.tokens);
+  hash_range(hash, plan.positions);
+  hash_range(hash, plan.block_tables);
+  hash_range(hash, plan.history);
+  hash_range(hash, plan.banned);
+  for (const core::PlanSlice& slice : plan.slices) {
+    hash = mix(hash, core::value(slice.range.request));
+    hash = mix(mix(hash, static_cast<std::uint64_t>(slice.range.first)), static_cast<std::uint64_t>(slice.range.count));
+  }
+  for (const core::FutureToken& future : plan.future_tokens)
+    hash = mix(mix(hash, static_cast<std::uint64_t>(future.row)), static_cast<std::uint64_t>(future.previous_sample));
+  return hash;
+}
+
+}  // namespace
+
+ScriptedModel::ScriptedModel(std::int32_t total_pages, std::int32_t page_size_tokens, std::int32_t vocab_size)
+    : page_size_(page_size_tokens),
+      vocab_size_(vocab_size),
+      slots_(static_cast<std::size_t>(total_pages) * static_cast<std::size_t>(page_size_tokens),
+             Slot{kPoison, -1, -1}) {}
+
+void ScriptedModel::submit(std::unique_ptr<core::StepPlan> plan) {
+  check_plan(*plan);
+  plans_hash_ = hash_plan(plans_hash_, *plan);
+  plans_.push_back(std::move(plan));
+  LEVADA_CHECK(plans_.size() <= 2, "one step of lookahead");
+}
+
+bool ScriptedModel::compute_one() {
+  if (plans_.empty()) return false;
+  const std::unique_ptr<core::StepPlan> plan = std::move(plans_.front());
+  plans_.pop_front();
+  resolve_future_tokens(*plan);
+  core::StepResult result = execute(*plan);
+  previous_samples_ = result.sampled;
+  if (!failure_.ok()) {
+    for (const core::PlanSlice& slice : plan->slices)
+      for (std::int32_t p = slice.range.first; p < slice.range.end(); ++p) slot(*plan, slice, p) = {kPoison, -1, -1};
+    result.status = std::exchange(failure_, {});
+    result.sampled.clear();
+  }
+  sink_(std::move(result));
+  return true;
+}
+
+void ScriptedModel::poison(core::PageId page) {
+  const auto first = static_cast<std::size_t>(core::index(page)) * static_cast<std::size_t>(page_size_);
+  std::fill_n(slots_.begin() + static_cast<std::ptrdiff_t>(first), page_size_, Slot{kPoison, -1, -1});
+}
+
+ScriptedModel::Slot& ScriptedModel::slot(const core::StepPlan& plan, const core::PlanSlice& slice,
+                                         std::int32_t position) {
+  const std::int32_t page =
+      plan.block_tables[static_cast<std::size_t>(slice.block_table_first + position / page_size_)];
+  return slots_[static_cast<std::size_t>(page) * static_cast<std::size_t>(page_size_) +
+                static_cast<std::size_t>(position % page_size_)];
+}
+
+void ScriptedModel::check_plan(const core::StepPlan& plan) const {
+  std::int32_t row = 0, samples = 0;
+  std::map<std::int32_t, std::pair<std::int32_t, bool>> users;  // page -> uses, written
+  LEVADA_CHECK(!plan.slices.empty(), "an empty plan is not submitted");
+  for (const core::PlanSlice& slice : plan.slices) {
+    LEVADA_CHECK(slice.range.count > 0 && slice.first_row == row, "slices lie one after the other");
+    LEVADA_CHECK(slice.range.end() <= slice.block_table_pages * page_size_, "every row has its page");
+    for (std::int32_t i = 0; i < slice.range.count; ++i, ++row)
+      LEVADA_CHECK(plan.positions.at(static_cast<std::size_t>(row)) == slice.range.first + i,
+                   "positions are the range");
+    for (std::int32_t p = 0; p < slice.block_table_pages; ++p) {
+      const std::int32_t page = plan.block_tables.at(static_cast<std::size_t>(slice.block_table_first + p));
+      LEVADA_CHECK(page >= 0 && static_cast<std::size_t>(page) * static_cast<std::size_t>(page_size_) < slots_.size(),
+                   "page ids lie in the pool");
+      auto& [uses, written] = users[page];
+      ++uses;
+      written = written || (p + 1) * page_size_ > slice.range.first;
+      LEVADA_CHECK(!written || uses == 1, "a page that is written has one user");
+    }
+    if (slice.sample_row < 0) continue;
+    LEVADA_CHECK(slice.sample_row == samples, "samples in the order of slices");
+    const core::SampleRow& sample = plan.samples.at(static_cast<std::size_t>(samples++));
+    LEVADA_CHECK(sample.row == row - 1 && sample.position == slice.range.end(), "the last row is sampled");
+  }
+  LEVADA_CHECK(static_cast<std::size_t>(row) == plan.tokens.size() && plan.tokens.size() == plan.positions.size(),
+               "count == rows");
+  LEVADA_CHECK(static_cast<std::size_t>(samples) == plan.samples.size(), "every sample has its slice");
+}
+
+void ScriptedModel::resolve_future_tokens(core::StepPlan& plan) const {
+  for (const core::FutureToken& future : plan.future_tokens) {
+    // After a failed step there is no token; what is computed from it is dropped.
+    const auto sample = static_cast<std::size_t>(future.previous_sample);
+    plan.tokens[static_cast<std::size_t>(future.row)] =
+        sample < previous_samples_.size() ? previous_samples_[sample] : 0;
+  }
+}
+
+core::StepResult ScriptedModel::execute(const core::StepPlan& plan) {
+  core::StepResult result;
+  result.step = plan.step;
+  std::vector<core::Token> history;
+  for (const core::PlanSlice& slice : plan.slices) {
+    std::uint64_t context = kStart;
+    for (std::int32_t p = 0; p < slice.range.first; ++p) {
+      const Slot& s = slot(plan, slice, p);
+      context = fold_slot(context, s.deep, s.token, s.position);
+    }
+    for (std::int32_t p = slice.range.first; p < slice.range.end(); ++p) {
+      const core::Token token = plan.tokens[static_cast<std::size_t>(slice.first_row + p - slice.range.first)];
+      const Slot written{deep_of(context, token), token, p};
+      slot(plan, slice, p) = written;
+      context = fold_slot(context, written.deep, written.token, written.position);
+    }
+    if (slice.sample_row < 0) continue;
+    const core::SampleRow& row = plan.samples[static_cast<std::size_t>(slice.sample_row)];
+    history.assign(plan.history.begin() + row.history_first,
+                   plan.history.begin() + row.history_first + row.history_tokens);
+    if (row.append_input_to_history) history.push_back(plan.tokens[static_cast<std::size_t>(row.row)]);
+    const auto banned =
+        std::span(plan.banned)
+            .subspan(static_cast<std::size_t>(row.banned_first), static_cast<std::size_t>(row.banned_count));
+    result.sampled.push_back(choose(context, row, history, banned, vocab_size_));
+  }
+  return result;
+}
+
+ScriptedReference::ScriptedReference(const core::SamplingParams& sampling, std::span<const core::Token> eos,
+                                     std::int32_t vocab_size, std::vector<core::Token> prompt)
+    : sampling_(sampling),
+      banned_(sampling.stop_token_ids),
+      vocab_size_(vocab_size),
+      prompt_tokens_(static_cast<std::int32_t>(prompt.size())),
+      context_(kStart) {
+  if (!sampling.ignore_eos) banned_.insert(banned_.end(), eos.begin(), eos.end());
+  for (const core::Token token : prompt) feed(token);
+}
+
+core::Token ScriptedReference::next() {
+  core::SampleRow row;
+  row.temperature = sampling_.temperature;
+  row.top_k = sampling_.top_k;
+  row.seed = sampling_.seed;
+  row.position = static_cast<std::int32_t>(tokens_.size());
+  row.history_prompt_tokens = prompt_tokens_;
+  const bool ban = row.position - prompt_tokens_ < sampling_.min_new_tokens;
+  const core::Token token = choose(
+      context_, row, sampling_.penalised() ? std::span<const core::Token>(tokens_) : std::span<const core::Token>(),
+      ban ? std::span<const core::Token>(banned_) : std::span<const core::Token>(), vocab_size_);
+  feed(token);
+  return token;
+}
+
+void ScriptedReference::feed(core::Token token) {
+  const auto position = static_cast<std::int32_t>(tokens_.size());
+  context_ = fold_slot(context_, deep_of(context_, token), token, position);
+  tokens_.push_back(token);
+}
+
+}  // namespace levada::sched::sim

@@ -1,0 +1,76 @@
+// What: ScriptedModel, a StepExecutor for simulators whose next token is a hash of the context it can actually read
+// through the block table; ScriptedReference, the same model over a plain token list.
+// Owner: tests and benches. Thread: one; compute_one() decides when a plan is done, so delays are the caller's choice.
+// Invariant: each KV slot remembers token, position and a hash of the whole context it was computed from. A wrong page,
+// a missing write, a page reused too early or a token out of order changes every later token of the request.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/request.h"
+#include "core/step_executor.h"
+
+namespace levada::sched::sim {
+
+class ScriptedModel final : public core::StepExecutor {
+ public:
+  ScriptedModel(std::int32_t total_pages, std::int32_t page_size_tokens, std::int32_t vocab_size);
+
+  // Aborts on a plan that breaks the contract of core/step_plan.h or writes a page another slice uses.
+  void submit(std::unique_ptr<core::StepPlan> plan) override;
+  void set_result_sink(std::function<void(core::StepResult)> sink) override { sink_ = std::move(sink); }
+
+  // Computes the oldest plan and sends its result; false when there is none.
+  bool compute_one();
+  // The next plan computed fails, having scribbled over the slots it should have written.
+  void fail_next(Status why) { failure_ = std::move(why); }
+  // What a freed page looks like to whoever still reads it.
+  void poison(core::PageId page);
+
+  std::size_t in_flight() const { return plans_.size(); }
+  // Over every number of every plan so far.
+  std::uint64_t plans_hash() const { return plans_hash_; }
+
+ private:
+  struct Slot {
+    std::uint64_t deep;
+    std::int32_t token, position;
+  };
+  Slot& slot(const core::StepPlan& plan, const core::PlanSlice& slice, std::int32_t position);
+  void check_plan(const core::StepPlan& plan) const;
+  void resolve_future_tokens(core::StepPlan& plan) const;
+  core::StepResult execute(const core::StepPlan& plan);
+
+  std::int32_t page_size_, vocab_size_;
+  std::vector<Slot> slots_;
+  std::deque<std::unique_ptr<core::StepPlan>> plans_;
+  std::vector<core::Token> previous_samples_;
+  std::function<void(core::StepResult)> sink_;
+  Status failure_;
+  std::uint64_t plans_hash_ = 0;
+};
+
+// Feeds a request's tokens one by one; next() is the token the model would sample after them.
+class ScriptedReference {
+ public:
+  ScriptedReference(const core::SamplingParams& sampling, std::span<const core::Token> eos, std::int32_t vocab_size,
+                    std::vector<core::Token> prompt);
+  // Samples and appends.
+  core::Token next();
+
+ private:
+  void feed(core::Token token);
+
+  core::SamplingParams sampling_;
+  std::vector<core::Token> banned_;
+  std::int32_t vocab_size_, prompt_tokens_;
+  std::vector<core::Token> tokens_;
+  std::uint64_t context_;
+};
+
+}  // namespace levada::sched::sim

@@ -1,9 +1,11 @@
 #include "kernels/sampling.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "kernels/philox.h"
@@ -27,7 +29,8 @@ bool better(const Candidate& a, const Candidate& b) {
 // Kept between calls to save the allocations; counts are zero between calls.
 struct Scratch {
   std::vector<std::int32_t> counts;
-  std::vector<Candidate> candidates, ordered;
+  std::vector<Candidate> candidates;
+  std::array<std::vector<Candidate>, 3> parts;  // of border_of_mass
   std::vector<float> weights;
 };
 
@@ -89,19 +92,19 @@ void apply_penalties(std::span<float> logits, const SampleParams& params) {
 
 // Makes every logit an ordinary number or -inf; returns the largest.
 float clean(std::span<float> logits) {
+  for (float& x : logits) {
+    const float number = x >= kMinusInfinity ? x : kMinusInfinity;  // false for NaN
+    x = number < std::numeric_limits<float>::max() ? number : std::numeric_limits<float>::max();
+  }
   float lanes[kLanes];
   std::fill(std::begin(lanes), std::end(lanes), kMinusInfinity);
-  const auto clean_one = [](float x, float& largest) {
-    x = x >= kMinusInfinity ? x : kMinusInfinity;  // false for NaN
-    x = x < std::numeric_limits<float>::max() ? x : std::numeric_limits<float>::max();
-    largest = x > largest ? x : largest;
-    return x;
-  };
   std::size_t i = 0;
   for (; i + kLanes <= logits.size(); i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) logits[i + lane] = clean_one(logits[i + lane], lanes[lane]);
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] = logits[i + lane] > lanes[lane] ? logits[i + lane] : lanes[lane];
+    }
   }
-  for (; i < logits.size(); ++i) logits[i] = clean_one(logits[i], lanes[0]);
+  for (; i < logits.size(); ++i) lanes[0] = std::max(lanes[0], logits[i]);
   return *std::max_element(std::begin(lanes), std::end(lanes));
 }
 
@@ -159,30 +162,54 @@ void keep_top_k(std::span<const float> logits, std::size_t k, std::vector<Candid
   std::sort(kept.begin(), kept.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
 }
 
-// The worst member of the smallest best-first set with at least `wanted` mass. Halves the range that holds the border
-// instead of sorting everything.
-Candidate border_of_mass(std::vector<Candidate>& ordered, double wanted) {
-  std::size_t low = 0, high = ordered.size();
-  double before = 0;  // mass of [0, low), all better than [low, high)
-  const auto at = [&](std::size_t i) { return ordered.begin() + static_cast<std::ptrdiff_t>(i); };
-  while (high - low > 32) {
-    const std::size_t middle = low + (high - low) / 2;
-    std::nth_element(at(low), at(middle), at(high), better);
-    double mass = 0;
-    for (std::size_t i = low; i < middle; ++i) mass += ordered[i].weight;
-    if (before + mass >= wanted) {
-      high = middle;
-    } else {
+// Splits by weight >= limit, keeping the order; returns the mass of the upper part. No branch depends on the data.
+double split(const std::vector<Candidate>& from, float limit, std::vector<Candidate>& upper,
+             std::vector<Candidate>& lower) {
+  upper.resize(from.size());
+  lower.resize(from.size());
+  std::size_t up = 0, low = 0;
+  double mass = 0;
+  for (const Candidate& c : from) {
+    const bool above = c.weight >= limit;
+    upper[up] = c;
+    lower[low] = c;
+    up += above;
+    low += !above;
+    mass += above ? c.weight : 0.0f;
+  }
+  upper.resize(up);
+  lower.resize(low);
+  return mass;
+}
+
+// The worst member of the smallest best-first set with at least `wanted` mass. Bisects the bits of the border's weight
+// (they order like the weights), each time dropping the side that is decided; sorts only the last few.
+Candidate border_of_mass(const std::vector<Candidate>& candidates, double wanted) {
+  auto& [open, upper, lower] = scratch().parts;
+  open = candidates;
+  const auto lightest =
+      std::min_element(open.begin(), open.end(), [](auto& a, auto& b) { return a.weight < b.weight; });
+  auto low = std::bit_cast<std::uint32_t>(lightest->weight);
+  auto high = std::bit_cast<std::uint32_t>(1.0f) + 1;  // low <= bits of every open weight < high
+  double before = 0;                                   // mass of what is heavier than every open one
+  while (open.size() > 32 && high - low > 1) {
+    const std::uint32_t middle = low + (high - low) / 2;
+    const double mass = split(open, std::bit_cast<float>(middle), upper, lower);
+    if (before + mass >= wanted || lower.empty()) {
+      std::swap(open, upper);
       low = middle;
+    } else {
+      std::swap(open, lower);
+      high = middle;
       before += mass;
     }
   }
-  std::sort(at(low), at(high), better);
-  for (std::size_t i = low; i < high; ++i) {
-    before += ordered[i].weight;
-    if (before >= wanted) return ordered[i];
+  if (high - low > 1) std::sort(open.begin(), open.end(), better);  // else all weigh the same, lower ids first already
+  for (const Candidate& c : open) {
+    before += c.weight;
+    if (before >= wanted) return c;
   }
-  return ordered[high - 1];
+  return open.back();
 }
 
 // Candidates lighter than this are never needed to reach top_p: all of them together hold less than the other 1 -
@@ -192,10 +219,19 @@ float surely_outside_top_p(double mass, std::size_t count, float top_p) {
 }
 
 void keep_top_p(std::vector<Candidate>& candidates, double mass, float top_p) {
-  std::vector<Candidate>& ordered = scratch().ordered;
-  ordered = candidates;
-  const Candidate border = border_of_mass(ordered, top_p * mass);
+  const Candidate border = border_of_mass(candidates, top_p * mass);
   std::erase_if(candidates, [&](const Candidate& c) { return better(border, c); });
+}
+
+// The candidates that weigh at least floor, in ascending order of ids.
+void keep_from(std::span<const float> weights, float floor, std::vector<Candidate>& kept) {
+  kept.resize(weights.size());
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    kept[count] = {weights[i], static_cast<std::int32_t>(i)};
+    count += weights[i] >= floor;
+  }
+  kept.resize(count);
 }
 
 // logits -> weights relative to the largest, in place.
@@ -250,10 +286,7 @@ std::int32_t sample_token(const TensorView& view, const SampleParams& params) {
     if (!by_p && !by_min) return static_cast<std::int32_t>(draw(logits, u));
     mass = mass_of(logits);
     const float floor = by_p ? surely_outside_top_p(mass, logits.size(), params.top_p) : min_p;
-    candidates.clear();
-    for (std::size_t i = 0; i < logits.size(); ++i) {
-      if (logits[i] >= floor) candidates.push_back({logits[i], static_cast<std::int32_t>(i)});
-    }
+    keep_from(logits, floor, candidates);
   }
   if (by_p) keep_top_p(candidates, mass, params.top_p);
   if (by_min) std::erase_if(candidates, [&](const Candidate& c) { return c.weight < min_p; });

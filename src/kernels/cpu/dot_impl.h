@@ -65,22 +65,26 @@ template <class V, int R, class W, bool kPrefetch>
   for (int r = 0; r < R; ++r) sums[r] = V::sum4(acc[r][0], acc[r][1], acc[r][2], acc[r][3]);
 }
 
-// Calls visit.template operator()<R>(row) for rows [0, rows) in tiles of at most kMax rows.
+// Calls visit.template operator()<R>(row) for a tile of `rows` = R rows, 1 <= R <= kMax.
+template <int kMax, class Visit>
+[[gnu::always_inline]] inline void visit_tile(std::int64_t row, std::int64_t rows, const Visit& visit) {
+  if constexpr (kMax > 1) {
+    if (rows < kMax) return visit_tile<kMax - 1>(row, rows, visit);
+  }
+  visit.template operator()<kMax>(row);
+}
+
+// Covers [0, rows) with tiles of at most kMax rows; the last two share what is left evenly.
 template <int kMax, class Visit>
 [[gnu::always_inline]] inline void for_row_tiles(std::int64_t rows, const Visit& visit) {
   std::int64_t r = 0;
-  for (; r + kMax <= rows; r += kMax) visit.template operator()<kMax>(r);
-  if constexpr (kMax > 5) {
-    if (rows - r == 5) return visit.template operator()<5>(r);
+  for (; rows - r >= 2 * kMax; r += kMax) visit.template operator()<kMax>(r);
+  if (rows - r > kMax) {
+    const std::int64_t half = (rows - r + 1) / 2;
+    visit_tile<kMax>(r, half, visit);
+    r += half;
   }
-  if constexpr (kMax > 4) {
-    if (rows - r == 4) return visit.template operator()<4>(r);
-  }
-  if constexpr (kMax > 3) {
-    if (rows - r == 3) return visit.template operator()<3>(r);
-  }
-  if (rows - r == 2) return visit.template operator()<2>(r);
-  if (rows - r == 1) return visit.template operator()<1>(r);
+  if (rows > r) visit_tile<kMax>(r, rows - r, visit);
 }
 
 }  // namespace

@@ -49,6 +49,9 @@ class ChildIndex {
     --count_;
   }
 
+  // Starts fetching what a later erase() of the node will touch.
+  void prefetch(const RadixNode& node) const { __builtin_prefetch(&slots_[home(node.hash)]); }
+
   std::size_t size() const { return count_; }
 
   template <class Visitor>

@@ -1,5 +1,7 @@
 #include "kv/page_pool.h"
 
+#include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -77,14 +79,36 @@ std::optional<PageLease> PagePool::try_allocate(std::int32_t pages) {
   return PageLease(*this, std::move(taken));
 }
 
+bool PagePool::try_transition_run(const core::PageId* pages, PageState from, PageState to) {
+  constexpr std::uint64_t kEachByte = 0x0101010101010101;
+  static_assert(sizeof(PageState) * kRunPages == sizeof(kEachByte));
+  const std::int32_t first = core::index(pages[0]);
+  std::int32_t difference = 0;
+  for (std::int32_t at = 1; at < kRunPages; ++at) difference |= core::index(pages[at]) ^ (first + at);
+  if (difference != 0 || first < 0 || first > total_pages() - kRunPages) return false;
+  std::uint64_t states;
+  std::memcpy(&states, states_.data() + first, sizeof(states));
+  if (states != kEachByte * static_cast<std::uint64_t>(from)) return false;
+  states = kEachByte * static_cast<std::uint64_t>(to);
+  std::memcpy(states_.data() + first, &states, sizeof(states));
+  return true;
+}
+
 void PagePool::transition(std::span<const core::PageId> pages, PageState from, PageState to) {
   const auto total = static_cast<std::uint32_t>(total_pages());
   PageState* states = states_.data();
-  for (const core::PageId page : pages) {
-    const auto at = static_cast<std::uint32_t>(core::index(page));
-    LEVADA_CHECK(at < total, "a page id outside the pool");
-    LEVADA_CHECK(states[at] == from, "a page is not in the state its holder believes");
-    states[at] = to;
+  std::size_t at = 0;
+  while (at < pages.size()) {
+    if (at + kRunPages <= pages.size() && try_transition_run(&pages[at], from, to)) {
+      at += kRunPages;
+      continue;
+    }
+    for (const std::size_t stop = std::min<std::size_t>(at + kRunPages, pages.size()); at < stop; ++at) {
+      const auto page = static_cast<std::uint32_t>(core::index(pages[at]));
+      LEVADA_CHECK(page < total, "a page id outside the pool");
+      LEVADA_CHECK(states[page] == from, "a page is not in the state its holder believes");
+      states[page] = to;
+    }
   }
 }
 

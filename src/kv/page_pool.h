@@ -76,8 +76,12 @@ class PagePool {
 
  private:
   friend class PageLease;
+  // Pages are mostly handed out in ascending runs: so many are checked and moved together.
+  static constexpr std::int32_t kRunPages = 8;
   // Moves every page from one state to another; aborts when one is not in `from`.
   void transition(std::span<const core::PageId> pages, PageState from, PageState to);
+  // The same for kRunPages pages at once when their ids ascend by one and all is well; else changes nothing.
+  bool try_transition_run(const core::PageId* pages, PageState from, PageState to);
   void adopt_leased(std::span<const core::PageId> pages);
   void release_leased(std::span<const core::PageId> pages);
 

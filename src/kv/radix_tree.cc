@@ -204,6 +204,11 @@ std::int32_t RadixTree::evict(std::int32_t pages) {
   while (freed < pages) {
     RadixNode* oldest = recency_.oldest();
     if (oldest == nullptr) break;
+    if (const RadixNode* next = recency_.next_newer(*oldest); next != nullptr) {
+      // Evicted nodes are cold by nature: the next one's memory comes while this one is worked on.
+      index_.prefetch(*next);
+      __builtin_prefetch(next->storage.get());
+    }
     freed += oldest->pages_count;
     evict_leaf(*oldest);
   }

@@ -141,7 +141,8 @@ class History {
   void evict(std::int32_t pages) {
     const auto expected = naive_.evict(pages);
     EXPECT_EQ(cache_.tree.evict(pages), static_cast<std::int32_t>(expected.size()));
-    for (const std::int32_t page : expected) EXPECT_EQ(cache_.pool.state(core::PageId{page}), PageState::kFree) << "page " << page;
+    for (const std::int32_t page : expected)
+      EXPECT_EQ(cache_.pool.state(core::PageId{page}), PageState::kFree) << "page " << page;
     evicted_tokens_ += static_cast<std::int64_t>(expected.size()) * page_size_;
   }
 

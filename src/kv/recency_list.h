@@ -30,7 +30,8 @@ class RecencyList {
   // Null when empty.
   RadixNode* oldest() const { return ends_.newer == &ends_ ? nullptr : ends_.newer; }
   RadixNode* newest() const { return ends_.older == &ends_ ? nullptr : ends_.older; }
-  // The next one towards the oldest; null at the end.
+  // The next one towards the newest or the oldest; null at the end.
+  RadixNode* next_newer(const RadixNode& node) const { return node.newer == &ends_ ? nullptr : node.newer; }
   RadixNode* next_older(const RadixNode& node) const { return node.older == &ends_ ? nullptr : node.older; }
 
  private:

@@ -22,7 +22,14 @@ struct Expected {
 };
 
 TEST(HashTest, AgreesWithAnotherBuildForEveryLengthClass) {
+  // XXH3 has its own code for 0, 1-3, 4-8, 9-16, 17-128, 129-240 and more bytes.
   const Expected table[] = {
+      {2, 0, 0xd6645fc3051a9457, {0x6a4a5274c1b0d3ad, 0xd6645fc3051a9457}},
+      {2, 42, 0x8cec17dc4c8445ef, {0x3e20cdfb2f0aad5c, 0x8cec17dc4c8445ef}},
+      {12, 0, 0x5ace6a511c10894b, {0x38f92247a7f73cc5, 0x7780eb31198f13ca}},
+      {12, 42, 0x24f7f09ad46cdfc7, {0x26753de971429c92, 0x818962f6be06ee34}},
+      {200, 0, 0xf42a8864feaf0703, {0xcb0395310643ba0e, 0xdd97e9af3609d9f5}},
+      {200, 42, 0xc335a2de8a09a90e, {0x925d43a3b9e488f2, 0x4329506fd5cc97ea}},
       {0, 0, 0x2d06800538d394c2, {0x99aa06d3014798d8, 0x6001c324468d497f}},
       {0, 42, 0xb029411ff43d84d2, {0x16c20acd33f7af2f, 0x3c1d09e9fe249164}},
       {6, 0, 0xa6584d1d9a6ae704, {0x545f093d32b168fe, 0xa6b52f4dea3896a3}},

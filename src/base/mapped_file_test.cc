@@ -58,6 +58,23 @@ TEST_F(MappedFileTest, DroppedPagesReadTheSameAgain) {
   EXPECT_EQ(text_of(*file), content);
 }
 
+// Pages of the process that are resident and belong to files, from /proc/self/statm.
+std::int64_t resident_file_pages() {
+  std::int64_t total = 0, resident = 0, shared = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident >> shared;
+  return shared;
+}
+
+TEST_F(MappedFileTest, DroppedPagesLeaveTheResidentSet) {
+  const std::int64_t pages = 4096;
+  const std::int64_t page = ::sysconf(_SC_PAGESIZE);
+  const auto file = MappedFile::open(write(std::string(static_cast<std::size_t>(pages * page), 'x')));
+  EXPECT_EQ(text_of(*file).front(), 'x');  // reads every page
+  const std::int64_t before = resident_file_pages();
+  file->drop_resident(file->bytes());
+  EXPECT_LT(resident_file_pages(), before - pages * 9 / 10);
+}
+
 TEST_F(MappedFileTest, WhatCannotBeMappedIsNamed) {
   EXPECT_EQ(MappedFile::open(folder_ / "absent").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(MappedFile::open(write("x") / "below").status().code(), StatusCode::kNotFound);

@@ -1,5 +1,6 @@
 // What: the CPU twin of a device: memory from the kernel, streams and events that do everything at once.
-// Owner: open_device(kCpu) makes it. Thread: as device.h says.
+// Owner: open_device(kCpu) makes it.
+// Thread: as device.h says.
 // Invariant: an operation has happened when its call returns, so a recorded event is ready.
 #pragma once
 

@@ -1,9 +1,10 @@
 // What: Device, Stream, Event, DeviceBuffer: where bytes live and in which order things touch them.
-// Owner: a Device is opened once by whoever composes the process and injected everywhere (S39: never chosen by link order or
-// a global registry); buffers, streams and events must not outlive it and free themselves in their destructors.
+// Owner: a Device is opened once by whoever composes the process and injected everywhere (S39: never chosen by link
+// order or a global registry); buffers, streams and events must not outlive it and free themselves in their
+// destructors.
 // Thread: Device from any thread; a Stream from one thread at a time.
-// Invariant: work on one stream happens in order; between streams only through events; waiting for an event that was never
-// recorded is a programmer error and aborts (law 14: "recorded" first, then the event).
+// Invariant: work on one stream happens in order; between streams only through events; waiting for an event that was
+// never recorded is a programmer error and aborts (law 14: "recorded" first, then the event).
 // The CUDA side lives in liblevada_cuda.so, loaded when asked for, so one binary runs on machines without CUDA.
 #pragma once
 

@@ -1,5 +1,6 @@
 // What: a stream and an event that are late on purpose, for tests of ordering (law 14).
-// Owner: the test. Thread: operations run on the stream's own thread, in order.
+// Owner: the test.
+// Thread: operations run on the stream's own thread, in order.
 // Invariant: nothing of a stream runs while it is held; a wait on an event blocks the stream, not its caller.
 #pragma once
 

@@ -1,5 +1,6 @@
 // What: how much memory this process may still take, as the kernel and its control group see it.
-// Owner: none. Thread: any.
+// Owner: none.
+// Thread: any.
 // Invariant: the smaller of /proc/meminfo and the control group's limit; 0 when neither can be read.
 #pragma once
 

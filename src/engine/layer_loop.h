@@ -1,5 +1,6 @@
 // What: the layer loop, one StepPlan through the model from token ids to sampled tokens.
-// Owner: none, functions over what the worker owns. Thread: the worker's.
+// Owner: none, functions over what the worker owns.
+// Thread: the worker's.
 // Invariant: whatever happens between two layers of a step (loads to wait for, rows to capture, pages to send) happens
 // in run_layers() and nowhere else.
 #pragma once

@@ -1,5 +1,6 @@
 // What: options of the engine: which model, on what, and how much KV it may hold.
-// Owner: cli fills it from flags and recipe; defaults are written here and nowhere else. Thread: immutable after start.
+// Owner: cli fills it from flags and recipe; defaults are written here and nowhere else.
+// Thread: immutable after start.
 // Invariant: names are SGLang's flag spellings with underscores where SGLang has the option.
 #pragma once
 

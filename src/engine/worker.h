@@ -1,7 +1,8 @@
 // What: Worker, one rank: executes StepPlans in order on its own thread through the layer loop.
 // Owner: composed at start-up; owns its Model, KvPool and thread.
 // Thread: submit() from the scheduler's thread; everything else on the worker's own.
-// Invariant: exactly one StepResult per plan, in order; a failed step yields a failed result, never an exception or exit.
+// Invariant: exactly one StepResult per plan, in order; a failed step yields a failed result, never an exception or
+// exit.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
 // What: Checkpoint, an opened model file or folder whose every tensor has been checked against its configuration.
-// Owner: owns the mappings; weights used in place keep it alive. Thread: immutable after open.
+// Owner: owns the mappings; weights used in place keep it alive.
+// Thread: immutable after open.
 // Invariant: each tensor the model needs is there with the demanded shape and a float encoding, and no other is, apart
 // from those known to be redundant (rotary tables, a head that is tied).
 #pragma once

@@ -1,5 +1,6 @@
 // What: ModelConfig, the geometry and arithmetic of a checkpoint, read from config.json or from GGUF metadata.
-// Owner: value type. Thread: any.
+// Owner: value type.
+// Thread: any.
 // Invariant: every number lies in the range check_config() allows before anything is computed from it (law 11). What we
 // don't implement (biases, sliding windows, other rope types) is refused by its name, never ignored.
 // Fields: ../shared/spec/models.md §0-2.

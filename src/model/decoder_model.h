@@ -1,5 +1,6 @@
 // What: DecoderModel, the Model behind load_model() for llama and qwen3, whatever the device.
-// Owner: the engine worker. Thread: the worker's.
+// Owner: the engine worker.
+// Thread: the worker's.
 // Invariant: at most one Forward is alive: it borrows the model's workspace.
 #pragma once
 

@@ -1,5 +1,6 @@
 // What: JsonFields, typed access to one JSON object of a checkpoint that remembers the first thing that was wrong.
-// Owner: borrows the object; the reader must not outlive it. Thread: start-up only.
+// Owner: borrows the object; the reader must not outlive it.
+// Thread: start-up only.
 // Invariant: null counts as absent; after a failure every look-up still answers something harmless, so that a whole
 // configuration is read first and status() asked once.
 #pragma once

@@ -1,6 +1,7 @@
 // What: Model, a loaded decoder-only transformer that computes one layer at a time, and the KV bytes it reads and
-// writes. Mental model: Model = weights, immutable, one per worker. Forward = one step's activations: begin() embeds
-// the step's tokens, layer(l) runs decoder layer l over the paged cache, logits() finishes the rows that need a token.
+// writes.
+// Mental model: Model = weights, immutable, one per worker. Forward = one step's activations: begin() embeds the step's
+// tokens, layer(l) runs decoder layer l over the paged cache, logits() finishes the rows that need a token.
 // Owner: the engine worker owns Model and KvPool; a Forward is owned by its step and must not outlive either.
 // Thread: the worker's.
 // Invariant: layer(0..L-1) in order, each once. After layer(l), hidden() is the output of decoder layer l (0-based; the

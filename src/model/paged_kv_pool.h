@@ -1,5 +1,6 @@
 // What: PagedKvPool, the KV bytes of one rank on its device, with the tensor views the layers use.
-// Owner: the engine worker. Thread: the worker's.
+// Owner: the engine worker.
+// Thread: the worker's.
 // Invariant: one buffer per plane, laid out [layer][page][token in page][element]; it follows KvLayout and lists
 // nothing of its own.
 #pragma once

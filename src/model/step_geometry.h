@@ -1,5 +1,6 @@
 // What: StepGeometry, a plan's slices as the arrays the kernels take, after checking that the plan can be run at all.
-// Owner: one Forward; borrows the plan's block tables. Thread: the worker's.
+// Owner: one Forward; borrows the plan's block tables.
+// Thread: the worker's.
 // Invariant: every row belongs to exactly one slice, every id lies in the vocabulary, every position below the context
 // and every page inside the pool, so that no plan, however wrong, makes a kernel touch foreign memory.
 #pragma once

@@ -1,5 +1,6 @@
 // What: the end of a forward pass: final norm and output projection of the rows that need logits.
-// Owner: the model. Thread: the worker's.
+// Owner: the model.
+// Thread: the worker's.
 // Invariant: logits are float32 in host memory whatever the backend; the memory is reused by the next call.
 #pragma once
 

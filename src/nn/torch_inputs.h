@@ -1,5 +1,6 @@
 // What: a step's geometry as index tensors for libtorch: which slots rows go to and which slots each slice attends.
-// Owner: one step. Thread: the worker's.
+// Owner: one step.
+// Thread: the worker's.
 // Invariant: padding repeats a slot the slice itself owns, never a foreign or free one: a NaN there would pass through
 // a mask. Everything is uploaded in one copy.
 #pragma once

@@ -1,5 +1,6 @@
 // What: the parts of libtorch that nn and model compile against, precompiled once.
-// Owner: nn; model reuses the compiled header. Thread: none.
+// Owner: nn; model reuses the compiled header.
+// Thread: none.
 // Invariant: single operators only (ATen/ops/...); torch/torch.h costs ten times the time of a translation unit.
 #pragma once
 

@@ -1,5 +1,6 @@
 // What: the one symbol of liblevada_cuda.so, through which the main binary reaches CUDA.
-// Owner: the module stays loaded for the life of the process. Thread: any.
+// Owner: the module stays loaded for the life of the process.
+// Thread: any.
 // Invariant: module and binary come from the same build; only abstract classes of device.h cross the border.
 #pragma once
 

@@ -78,7 +78,7 @@ Status check_fits(const core::KvLayout& layout, std::int32_t context_length_toke
   const std::string bound =
       limit == context_length_tokens ? "the model's context length" : "the KV cache of this server";
   return payload_too_large("The input (" + std::to_string(prompt_tokens) + " tokens) is longer than " + bound + " (" +
-                           std::to_string(limit) + " tokens, of which one is needed for the output).");
+                           std::to_string(limit) + " tokens).");
 }
 
 }  // namespace levada::sched

@@ -178,7 +178,8 @@ Result<ClientResponse> Client::receive(const ClientRequest& request, Deadline de
     error_code ec;
     if (got == 0) {
       parser->put_eof(ec);
-      if (ec) return data_loss(address() + " closed the connection before its answer was complete");
+      if (ec || parser->response.status == 0)
+        return data_loss(address() + " closed the connection before its answer was complete");
       break;
     }
     held += got;

@@ -27,11 +27,14 @@ bool is_known_method(std::string_view method) {
   return false;
 }
 
-// The request line's last word looks like an HTTP version, if not one spoken here.
+// The request line ends in a well-formed HTTP version, if not one spoken here.
 bool names_http_version(std::string_view bytes) {
-  const std::string_view line = bytes.substr(0, bytes.find("\r\n"));
-  const std::size_t at = line.rfind(" HTTP/");
-  return at != std::string_view::npos && at + 6 < line.size() && '0' <= line[at + 6] && line[at + 6] <= '9';
+  const std::size_t end = bytes.find("\r\n");
+  const std::size_t at = bytes.substr(0, end).rfind(" HTTP/");
+  if (end == bytes.npos || at == bytes.npos) return false;
+  const std::string_view version = bytes.substr(at + 6, end - at - 6);
+  const auto is_digit = [](char c) { return '0' <= c && c <= '9'; };
+  return version.size() == 3 && is_digit(version[0]) && version[1] == '.' && is_digit(version[2]);
 }
 
 }  // namespace
@@ -160,8 +163,9 @@ RequestReader::State RequestReader::read(std::string_view bytes, std::size_t& co
 RequestReader::State RequestReader::fail(const error_code& ec, std::string_view bytes) {
   if (parser_->refused.status != 0) {
     failure_ = parser_->refused;
-  } else if (ec == error::header_limit && !parser_->has_request_line) {
-    failure_ = {414, "the request target is longer than 8192 bytes"};
+  } else if (ec == error::header_limit && !parser_->has_request_line &&
+             bytes.substr(0, max_header_bytes_).find("\r\n") == bytes.npos) {
+    failure_ = {414, "the request line is longer than " + std::to_string(max_header_bytes_) + " bytes"};
   } else if (ec == error::header_limit) {
     failure_ = {431, "the request header is longer than " + std::to_string(max_header_bytes_) + " bytes"};
   } else if (ec == error::body_limit) {

@@ -88,7 +88,7 @@ TEST(RequestReader, absolute_targets_lose_scheme_and_host) {
 TEST(RequestReader, refuses_what_is_malformed) {
   const std::string head = "POST / HTTP/1.1\r\nHost: h\r\n";
   EXPECT_EQ(refusal("\x16\x03\x01\x02\x00 hello over TLS\r\n"), 400);
-  EXPECT_EQ(refusal("GET / FOO\r\n\r\n"), 400);
+  EXPECT_EQ(refusal("GET / FOOBAR/1\r\n\r\n"), 400);
   EXPECT_EQ(refusal("GET / HTTP/1.1\nHost: h\n\n"), 400);
   EXPECT_EQ(refusal("GET / HTTP/1.1\r\nno colon\r\n\r\n"), 400);
   EXPECT_EQ(refusal("GET /%zz HTTP/1.1\r\nHost: h\r\n\r\n"), 400);

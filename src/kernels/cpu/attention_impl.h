@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::int64_t kBlockKeys = 64;
 static_assert(kSpanKeys % kBlockKeys == 0);
+// How many keys before its use a key's memory is asked for.
+constexpr std::int64_t kFetchKeys = 32;
 
 // The running softmax of `rows` query rows: output not yet divided, maximum, sum.
 struct Running {
@@ -87,17 +89,40 @@ struct Attention {
     }
   }
 
-  template <class T>
-  void load_keys_as(std::int64_t key, std::int64_t keys) const {
-    std::int64_t page = key / a.page_size, slot = key % a.page_size;
-    for (std::int64_t j = 0; j < keys; ++j) {
-      const std::int64_t at = (a.block_table[page] * a.page_size + slot) * a.token_stride;
-      widen(static_cast<const T*>(a.k_plane) + at, k + j * width);
-      widen(static_cast<const T*>(a.v_plane) + at, v + j * width);
+  // Where the vector of a position starts in the planes; positions are taken in ascending order.
+  struct Cursor {
+    const AttentionArgs& a;
+    std::int64_t page, slot;
+
+    Cursor(const AttentionArgs& args, std::int64_t position)
+        : a(args), page(position / args.page_size), slot(position % args.page_size) {}
+    std::int64_t offset() const { return (a.block_table[page] * a.page_size + slot) * a.token_stride; }
+    void advance() {
       if (++slot == a.page_size) {
         slot = 0;
         ++page;
       }
+    }
+  };
+
+  template <class T>
+  void fetch(std::int64_t at) const {
+    for (std::int64_t i = 0; i < a.width; i += 64 / std::int64_t{sizeof(T)}) {
+      __builtin_prefetch(static_cast<const T*>(a.k_plane) + at + i, 0, 2);
+      __builtin_prefetch(static_cast<const T*>(a.v_plane) + at + i, 0, 2);
+    }
+  }
+
+  // Keys lie one token apart, in pages anywhere: the processor can't guess the next, so it is told.
+  template <class T>
+  void load_keys_as(std::int64_t key, std::int64_t keys) const {
+    const std::int64_t fetchable = a.first_position + a.queries - key - kFetchKeys;
+    Cursor cursor(a, key), ahead(a, key + kFetchKeys);
+    for (std::int64_t j = 0; j < keys; ++j, cursor.advance(), ahead.advance()) {
+      if (j < fetchable) fetch<T>(ahead.offset());
+      const std::int64_t at = cursor.offset();
+      widen(static_cast<const T*>(a.k_plane) + at, k + j * width);
+      widen(static_cast<const T*>(a.v_plane) + at, v + j * width);
     }
   }
 
@@ -109,17 +134,19 @@ struct Attention {
     }
   }
 
-  void score(std::int64_t keys) const {
-    for_row_tiles<V::kTileRows>(
-        rows, [&]<int R>(std::int64_t r) __attribute__((always_inline)) {
-          for (std::int64_t j = 0; j < keys; j += 4) {
-            __m128 sums[R];
-            dot_tile<V, R, float, false>(q + r * width, width, four_rows<float>(k + j * width, width, keys - j), width,
-                                         0, sums);
+  template <int R>
+  [[gnu::noinline]] void score_rows(std::int64_t row, std::int64_t keys) const {
+    for (std::int64_t j = 0; j < keys; j += 4) {
+      __m128 sums[R];
+      dot_tile<V, R, float, false>(q + row * width, width, four_rows<float>(k + j * width, width, keys - j), width, 0,
+                                   sums);
 #pragma GCC unroll 8
-            for (int i = 0; i < R; ++i) _mm_storeu_ps(scores + (r + i) * kBlockKeys + j, sums[i]);
-          }
-        });
+      for (int i = 0; i < R; ++i) _mm_storeu_ps(scores + (row + i) * kBlockKeys + j, sums[i]);
+    }
+  }
+
+  void score(std::int64_t keys) const {
+    for_row_tiles<V::kTileRows>(rows, [&]<int R>(std::int64_t row) { score_rows<R>(row, keys); });
   }
 
   // Turns the first `keys` scores of a row into weights and brings its running softmax to the new maximum.

@@ -67,7 +67,7 @@ template <class V, int R, class W, bool kPrefetch>
 
 // Calls visit.template operator()<R>(row) for a tile of `rows` = R rows, 1 <= R <= kMax.
 template <int kMax, class Visit>
-[[gnu::always_inline]] inline void visit_tile(std::int64_t row, std::int64_t rows, const Visit& visit) {
+void visit_tile(std::int64_t row, std::int64_t rows, const Visit& visit) {
   if constexpr (kMax > 1) {
     if (rows < kMax) return visit_tile<kMax - 1>(row, rows, visit);
   }
@@ -76,7 +76,7 @@ template <int kMax, class Visit>
 
 // Covers [0, rows) with tiles of at most kMax rows; the last two share what is left evenly.
 template <int kMax, class Visit>
-[[gnu::always_inline]] inline void for_row_tiles(std::int64_t rows, const Visit& visit) {
+void for_row_tiles(std::int64_t rows, const Visit& visit) {
   std::int64_t r = 0;
   for (; rows - r >= 2 * kMax; r += kMax) visit.template operator()<kMax>(r);
   if (rows - r > kMax) {

@@ -29,20 +29,27 @@ inline std::int64_t panel_columns(std::int64_t k) {
   for (std::int64_t i = 0; i < valid; ++i) out[i] = accumulate ? out[i] + four[i] : four[i];
 }
 
-// All rows of x with columns [n_begin, n_end) of out, whose weight rows start at w.
+// R rows of x from `row` on with columns [n_begin, n_end) of out, whose weight rows start at w. Not inlined: one copy of
+// each size of tile is enough.
+template <class V, int R, class W, bool kPrefetch>
+[[gnu::noinline]] void linear_tile(const LinearArgs& a, const W* w, std::int64_t w_stride, std::int64_t row,
+                                   std::int64_t n_begin, std::int64_t n_end) {
+  const float* x = a.x + row * a.x_stride;
+  float* out = a.out + row * a.out_stride;
+  for (std::int64_t n = n_begin; n < n_end; n += 4) {
+    __m128 sums[R];
+    dot_tile<V, R, W, kPrefetch>(x, a.x_stride, four_rows(w + (n - n_begin) * w_stride, w_stride, n_end - n), a.k,
+                                 4 * w_stride, sums);
+#pragma GCC unroll 8
+    for (int i = 0; i < R; ++i) store4(out + i * a.out_stride + n, sums[i], n_end - n, a.accumulate);
+  }
+}
+
+// All rows of x with these columns.
 template <class V, class W, bool kPrefetch>
 void linear_columns(const LinearArgs& a, const W* w, std::int64_t w_stride, std::int64_t n_begin, std::int64_t n_end) {
   for_row_tiles<V::kTileRows>(
-      a.rows, [&]<int R>(std::int64_t row) __attribute__((always_inline)) {
-        for (std::int64_t n = n_begin; n < n_end; n += 4) {
-          __m128 sums[R];
-          dot_tile<V, R, W, kPrefetch>(a.x + row * a.x_stride, a.x_stride,
-                                       four_rows(w + (n - n_begin) * w_stride, w_stride, n_end - n), a.k, 4 * w_stride,
-                                       sums);
-#pragma GCC unroll 8
-          for (int i = 0; i < R; ++i) store4(a.out + (row + i) * a.out_stride + n, sums[i], n_end - n, a.accumulate);
-        }
-      });
+      a.rows, [&]<int R>(std::int64_t row) { linear_tile<V, R, W, kPrefetch>(a, w, w_stride, row, n_begin, n_end); });
 }
 
 template <class V>

@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "bench/sched_bench.h"
 #include "cli/command.h"
 #include "cli/engine_setup.h"
+#include "cli/model_locator.h"
 #include "recipe/command_line.h"
 
 namespace levada::cli {
@@ -24,12 +26,16 @@ void describe(OptionTable& table, Options& options) {
   table.begin_room("bench");
   table.add("json", &options.json, "print one JSON object instead of a table");
   table.add("scale", &options.scale, "multiplies the number of samples").range(0.001, 1000);
-  engine::describe(table, options.engine);  // what `decode` runs on
+  engine::describe(table, options.engine);  // what `decode` runs on, and whose tokenizer `sched` uses
 }
 
 Result<std::vector<bench::Case>> run(const std::string& name, const Options& options) {
   if (name == "radix") return bench::run_radix_bench(options.scale);
-  if (name == "sched") return bench::run_sched_bench(options.scale);
+  if (name == "sched") {  // with the model's tokenizer, so that turning tokens into text is measured too
+    LEVADA_ASSIGN_OR_RETURN(const std::filesystem::path model, locate_model(options.engine.model_path));
+    LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer, open_tokenizer(model, options.engine));
+    return bench::run_sched_bench(options.scale, tokenizer.get());
+  }
   if (name == "decode") {
     LEVADA_ASSIGN_OR_RETURN(Engine engine, open_engine(options.engine));
     return bench::run_decode_bench(std::move(engine.model), std::move(engine.pool), options.scale);

@@ -1,8 +1,8 @@
-// What: OptionTable, the one description of a room's options that YAML recipes, `--set` and command-line flags all
-// read. Owner: each room's Options struct owns its values and their defaults; a table holds pointers to them while
-// parsing. Thread: start-up only. Invariant: every option has one name; `chunked_prefill_size` in YAML is
-// `--chunked-prefill-size` on the command line. A bad value names the option, what was given and what is allowed; an
-// unknown name is answered with the nearest one.
+// What: OptionTable, the one description of a room's options that recipes, `--set` and command-line flags read.
+// Owner: each room's Options struct owns its values and their defaults; a table points to them while parsing.
+// Thread: start-up only.
+// Invariant: every option has one name; `chunked_prefill_size` in YAML is `--chunked-prefill-size` as a flag.
+// A bad value names the option, what was given and what is allowed; an unknown name is answered with the nearest one.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // What: Thread, a named thread that is joined when its owner goes.
 // Owner: whoever starts it; what the body captures must outlive the Thread.
 // Thread: the owner's; the body runs on its own.
-// Invariant: no detached threads; a body ends because its mailbox closed or its flag was raised, never because it was
-// killed. The name (first 15 bytes) is what `top -H` and debuggers show.
+// Invariant: no detached threads; a body ends because its mailbox closed or its flag was raised, never by a kill.
+// The name (first 15 bytes) is what `top -H` and debuggers show.
 #pragma once
 
 #include <functional>

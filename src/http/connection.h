@@ -1,14 +1,12 @@
-// What: Connection, one client's socket: reads requests one after the other, sends each one's single response in order.
+// What: Connection, one client's socket: reads requests one after the other, sends each one's response in order.
 // Owner: the Server's set while open; Responders keep the object (not the socket) alive.
-// Thread: the I/O thread; only what stands under "Any thread" below may be called elsewhere, guarded by mutex_.
-// Invariant: at most one exchange is open; the next request is parsed only when its predecessor's response is complete.
-//
-//   exchange:  kNone ──dispatch()──> kWaiting ──start_stream()──> kStreaming ──end()──> kDone ──finish_exchange()──>
-//   kNone
-//                                       └──────respond()──────────────────────────────────^
-//              kWaiting | kStreaming ──lose()──> kLost (the client went away; on_disconnect was called)
-//   socket:    open ──close_after_flush()──> sending the rest ──begin_linger()──> reading to the end ──close()──>
-//   closed
+// Thread: the I/O thread; only what stands under "Any thread" may be called elsewhere, guarded by mutex_.
+// Invariant: at most one exchange is open; the next request is parsed once its predecessor's response is complete.
+// States:
+//   exchange: kNone ──dispatch()──> kWaiting ──start_stream()──> kStreaming ──end()──> kDone
+//             kWaiting ──respond()──> kDone ──finish_exchange()──> kNone
+//             kWaiting | kStreaming ──lose()──> kLost: the client went away, on_disconnect was called
+//   socket:   open ──close_after_flush()──> sending the rest ──begin_linger()──> reading to the end ──close()──> closed
 #pragma once
 
 #include <atomic>

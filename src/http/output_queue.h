@@ -1,7 +1,8 @@
-// What: OutputQueue, the bytes a connection still has to send, gathered so that many small writes leave in one system
-// call. Owner: one Connection (two of them: what other threads filled, and what the I/O thread is sending). Thread:
-// whoever holds the owner's lock, or the I/O thread. Invariant: bytes leave in the order they were added; size() counts
-// those not yet sent. Small pieces are copied together, large ones are moved and sent from where they are (sendmsg).
+// What: OutputQueue, the bytes a connection still has to send: many small writes leave in one system call.
+// Owner: one Connection, twice: what other threads filled, and what the I/O thread is sending.
+// Thread: whoever holds the owner's lock, or the I/O thread.
+// Invariant: bytes leave in the order they were added; size() counts those not yet sent.
+// Small pieces are copied together, large ones are moved and sent from where they are (sendmsg).
 #pragma once
 
 #include <cstddef>

@@ -2,8 +2,7 @@
 // Owner: one Connection; a new reader for each request.
 // Thread: the I/O thread.
 // Invariant: never holds more than the limits allow; after a failure or completion it takes no more bytes.
-// Strict where leniency is how requests get smuggled: bare LF, two lengths, unknown codings and bad escapes are
-// refused.
+// Strict where leniency gets requests smuggled: bare LF, two lengths, unknown codings and bad escapes are refused.
 #pragma once
 
 #include <cstddef>

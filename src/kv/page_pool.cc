@@ -1,6 +1,7 @@
 #include "kv/page_pool.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -83,9 +84,17 @@ bool PagePool::try_transition_run(const core::PageId* pages, PageState from, Pag
   constexpr std::uint64_t kEachByte = 0x0101010101010101;
   static_assert(sizeof(PageState) * kRunPages == sizeof(kEachByte));
   const std::int32_t first = core::index(pages[0]);
-  std::int32_t difference = 0;
-  for (std::int32_t at = 1; at < kRunPages; ++at) difference |= core::index(pages[at]) ^ (first + at);
-  if (difference != 0 || first < 0 || first > total_pages() - kRunPages) return false;
+  if (first < 0 || first > total_pages() - kRunPages) return false;
+  // Two ids at a time, against {first, first + 1}, {first + 2, first + 3}, ...
+  static_assert(std::endian::native == std::endian::little, "the first of two ids is the low half of the word");
+  std::uint64_t expected = static_cast<std::uint32_t>(first) | static_cast<std::uint64_t>(first + 1) << 32;
+  std::uint64_t difference = 0;
+  for (std::int32_t at = 0; at < kRunPages; at += 2, expected += 0x0000000200000002) {
+    std::uint64_t ids;
+    std::memcpy(&ids, pages + at, sizeof(ids));
+    difference |= ids ^ expected;
+  }
+  if (difference != 0) return false;
   std::uint64_t states;
   std::memcpy(&states, states_.data() + first, sizeof(states));
   if (states != kEachByte * static_cast<std::uint64_t>(from)) return false;

@@ -128,11 +128,11 @@ TEST(PagePool, EveryPageIsInExactlyOneStateThroughRandomUse) {
     const auto below = [&](std::int32_t n) {
       return static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(n));
     };
-    PagePool pool(32);
+    PagePool pool(96);
     std::vector<PageLease> leases;
     std::vector<core::PageId> adopted;
     for (int step = 0; step < 60; ++step) {
-      if (auto lease = pool.try_allocate(below(8))) leases.push_back(std::move(*lease));
+      if (auto lease = pool.try_allocate(below(30))) leases.push_back(std::move(*lease));
       if (leases.empty()) continue;
       PageLease& lease = leases[static_cast<std::size_t>(below(static_cast<std::int32_t>(leases.size())))];
       const std::int32_t first = below(lease.size() + 1), count = below(lease.size() - first + 1);
@@ -164,6 +164,24 @@ TEST(PagePoolDeathTest, AbortsWhenALeaseIsStillAlive) {
         pool.reset();
       },
       "a PageLease outlives its pool");
+}
+
+// A long lease of ascending ids is moved many pages at a time; one wrong page among them must not slip through.
+TEST(PagePoolDeathTest, AbortsOnOneWrongPageInALongRun) {
+  PagePool pool(32);
+  PageLease lease = *pool.try_allocate(24);
+  const std::vector<core::PageId> pages(lease.pages().begin(), lease.pages().end());
+  lease.adopt(0, 24);
+  for (const std::size_t wrong : {0u, 3u, 7u, 8u, 23u}) {
+    auto with_a_free_page = pages, twice_the_same = pages;
+    with_a_free_page[wrong] = core::PageId{0};
+    EXPECT_EQ(pool.state(core::PageId{0}), PageState::kFree);
+    EXPECT_DEATH(pool.release_adopted(with_a_free_page), "not in the state its holder believes");
+    twice_the_same[wrong] = pages[wrong == 0 ? 1 : 0];
+    EXPECT_DEATH(pool.release_adopted(twice_the_same), "not in the state its holder believes");
+  }
+  pool.release_adopted(pages);
+  EXPECT_EQ(pool.free_pages(), 32);
 }
 
 TEST(PagePoolDeathTest, AbortsOnASecondReleaseOfOnePage) {

@@ -5,6 +5,7 @@
 // A node is in the recency list exactly when it has no locks and is not a root.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -37,6 +38,15 @@ struct RadixNode {
   std::span<const core::PageId> pages() const {
     const auto* first = reinterpret_cast<const core::PageId*>(storage.get()) + tokens_count();
     return {first, static_cast<std::size_t>(pages_count)};
+  }
+  // Starts fetching the page ids (of a long node the first ones; the rest streams).
+  void prefetch_pages() const {
+    constexpr std::size_t kLineBytes = 64, kLines = 4;
+    const auto ids = pages();
+    const auto* first = reinterpret_cast<const std::byte*>(ids.data());
+    for (std::size_t at = 0; at < std::min(ids.size_bytes(), kLines * kLineBytes); at += kLineBytes) {
+      __builtin_prefetch(first + at);
+    }
   }
   // Replaces key and pages by copies of the given ones, which may lie in the present storage.
   void assign(const core::Token* key, std::int32_t elements_given, std::span<const core::PageId> pages_given) {

@@ -207,7 +207,7 @@ std::int32_t RadixTree::evict(std::int32_t pages) {
     if (const RadixNode* next = recency_.next_newer(*oldest); next != nullptr) {
       // Evicted nodes are cold by nature: the next one's memory comes while this one is worked on.
       index_.prefetch(*next);
-      __builtin_prefetch(next->storage.get());
+      next->prefetch_pages();
     }
     freed += oldest->pages_count;
     evict_leaf(*oldest);

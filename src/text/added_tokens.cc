@@ -28,16 +28,12 @@ std::size_t space_end(std::string_view text, std::size_t begin) {
   return begin;
 }
 
-bool is_word(const ClassifiedChar& c) {
-  return c.kind == CharClass::kLetter || c.kind == CharClass::kNumber || c.code_point == '_';
-}
-
 bool stands_alone(std::string_view text, std::size_t begin, std::size_t end) {
-  if (end < text.size() && is_word(char_at(text, end))) return false;
+  if (end < text.size() && is_word(char_at(text, end).code_point)) return false;
   if (begin == 0) return true;
   std::size_t previous = begin - 1;
   while (previous > 0 && (static_cast<unsigned char>(text[previous]) & 0xC0) == 0x80) --previous;
-  return !is_word(char_at(text, previous));
+  return !is_word(char_at(text, previous).code_point);
 }
 
 }  // namespace

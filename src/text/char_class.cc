@@ -30,6 +30,14 @@ CharClass char_class(std::uint32_t code_point) {
   return u_isUWhiteSpace(static_cast<UChar32>(code_point)) ? CharClass::kSpace : CharClass::kOther;
 }
 
+bool is_word(std::uint32_t code_point) {
+  const auto c = static_cast<UChar32>(code_point);
+  if (code_point < 128)
+    return kAscii[code_point] == CharClass::kLetter || kAscii[code_point] == CharClass::kNumber || c == '_';
+  if (u_isUAlphabetic(c) || u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL)) return true;
+  return (U_MASK(u_charType(c)) & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0;
+}
+
 ClassifiedChar char_at(std::string_view text, std::size_t at) {
   const auto byte = static_cast<unsigned char>(text[at]);
   if (byte < 128) return {byte, 1, kAscii[byte]};

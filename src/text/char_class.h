@@ -15,6 +15,8 @@ namespace levada::text {
 enum class CharClass : std::uint8_t { kLetter, kNumber, kSpace, kOther };
 
 CharClass char_class(std::uint32_t code_point);
+// \w as Unicode's regex rules have it: alphabetic, marks, decimal digits, connector punctuation, join controls.
+bool is_word(std::uint32_t code_point);
 
 struct ClassifiedChar {
   std::uint32_t code_point;

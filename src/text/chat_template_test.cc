@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 namespace levada::text {
 namespace {
@@ -29,6 +31,57 @@ TEST(ChatTemplate, RendersSmolLm2ConversationsAsHuggingFaceDoes) {
     ASSERT_TRUE(text.ok()) << text.status().to_string();
     EXPECT_EQ(*text, sample["text"].get<std::string>());
   }
+}
+
+std::string rendered(const std::string& source, const json& inputs = json::object()) {
+  const auto text = parse(source)->render(inputs.dump());
+  EXPECT_TRUE(text.ok()) << text.status().to_string();
+  return text.ok() ? *text : "";
+}
+
+TEST(ChatTemplate, RaiseExceptionCarriesTheTemplatesOwnText) {
+  const auto text = parse("{{ raise_exception('Roles must alternate') }}")->render("{}");
+  ASSERT_FALSE(text.ok());
+  EXPECT_EQ(text.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(text.status().message(), "Roles must alternate");
+}
+
+TEST(ChatTemplate, InputsDoNotReplaceFunctions) {
+  const json inputs = {{"range", 5}, {"raise_exception", "mine"}, {"strftime_now", nullptr}};
+  EXPECT_EQ(rendered("{% for i in range(3) %}{{ i }}{% endfor %}", inputs), "012");
+  EXPECT_FALSE(parse("{{ raise_exception('no') }}")->render(inputs.dump()).ok());
+}
+
+TEST(ChatTemplate, RangeCountsAsPythonDoes) {
+  EXPECT_EQ(rendered("{{ range(3) | list }}"), "012");
+  EXPECT_EQ(rendered("{{ range(1, 8, 3) | list }}"), "147");
+  EXPECT_EQ(rendered("{{ range(3, 0, -2) | list }}"), "31");
+  EXPECT_EQ(rendered("{{ range(3, 0) | list }}"), "");
+}
+
+TEST(ChatTemplate, TrimsBlocksAsHuggingFaceDoes) {
+  EXPECT_EQ(rendered("a\n  {% if true %}\nb\n  {% endif %}\nc"), "a\nb\nc");
+  EXPECT_EQ(rendered("{% if true %}\r\nb\r\n{% endif %}\r\nc"), "b\nc");
+}
+
+TEST(ChatTemplate, KnowsTojsonAndStrftimeNow) {
+  EXPECT_EQ(rendered("{{ t | tojson }}", {{"t", {{"b", 1}, {"a", {"x", nullptr}}}}}), R"({"a": ["x", null], "b": 1})");
+  EXPECT_EQ(rendered("{{ strftime_now('%Y') | length }}"), "4");
+}
+
+TEST(ChatTemplate, RendersFromManyThreadsAtOnce) {
+  const auto chat = parse("{% for m in messages %}{{ m.content | trim }}{{ strftime_now('%d') }};{% endfor %}");
+  const std::string inputs = R"({"messages":[{"content":" a "},{"content":"b"}]})";
+  const std::string expected = chat->render(inputs).value();
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong = 0;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int j = 0; j < 50; ++j) wrong += chat->render(inputs).value() != expected;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 }  // namespace

@@ -51,9 +51,9 @@ TEST(PieceSplitter, UnknownNamesAndRegexesAreNotGuessed) {
 }
 
 TEST(PieceSplitter, ThePiecesConcatenatedAreTheText) {
-  rc::check("whatever the bytes", [](const std::string& text) {
-    const auto kind = *rc::gen::element(PreTokenizer::kGpt2, PreTokenizer::kSmollm, PreTokenizer::kQwen2,
-                                        PreTokenizer::kLlamaBpe);
+  const bool ok = rc::check("whatever the bytes", [](const std::string& text) {
+    const auto kind =
+        *rc::gen::element(PreTokenizer::kGpt2, PreTokenizer::kSmollm, PreTokenizer::kQwen2, PreTokenizer::kLlamaBpe);
     std::string joined;
     for (const std::string& piece : pieces(kind, text)) {
       RC_ASSERT(!piece.empty());
@@ -61,6 +61,7 @@ TEST(PieceSplitter, ThePiecesConcatenatedAreTheText) {
     }
     RC_ASSERT(joined == text);
   });
+  EXPECT_TRUE(ok);
 }
 
 class PreTokenizerGoldens : public testing::TestWithParam<const char*> {};

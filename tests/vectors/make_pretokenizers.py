@@ -33,7 +33,7 @@ TEXTS = [
     "e\u0301e\u0300\u0323 \u1e9b\u0323 \u212b \ufb01 \uac00 \u1100\u1161\u11a8", "\u0301a\u0327\u0301 q\u0307\u0323", "😀👩‍👩‍👧🏽 ok😀1",
     "<|im_start|>user\nHi<|im_end|>\n", "a<|im_end|>b  <|strip|>  c<|im_end|><|im_end|>", "word<|word|>word <|word|> x", "<|im_start<|im_start|>|>",
     "  <nfc>e\u0301</nfc>  ", "$100.50% #tag @user a_b-c/d\\e", "f(x)=x**2;//--\n\n\t}", "\x00\x01\x7f\x1f", "\U0001d54f\U0001d7d9 \U000e0001",
-    "don't  DON'T\tcan'T", "𝟘𝟙𝟚𝟛𝟜", "ａｂｃ１２３", "ǅ ʰ ª º", "a" * 40 + " " * 20 + "b" * 3, "aaaaaaaaab" * 9,
+    "don't  DON'T\tcan'T", "𝟘𝟙𝟚𝟛𝟜", "ａｂｃ１２３", "ǅ ʰ ª º", "<|word|>\u0301 ²<|word|> \u203f<|word|>\u200d <|word|>Ⅷ <|word|>.", "a" * 40 + " " * 20 + "b" * 3, "aaaaaaaaab" * 9,
 ]
 
 

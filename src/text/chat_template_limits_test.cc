@@ -1,0 +1,154 @@
+// What a template or a message can do to the process: nothing. Each template here hung or crashed an unbounded engine.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace levada::text {
+namespace {
+
+Result<std::string> render(const std::string& source, const std::string& inputs = "{}") {
+  auto parsed = ChatTemplate::parse(source);
+  if (!parsed.ok()) return parsed.status();
+  return (*parsed)->render(inputs);
+}
+
+std::string repeated(const std::string& text, int times) {
+  std::string out;
+  for (int i = 0; i < times; ++i) out += text;
+  return out;
+}
+
+void expect_limit(const std::string& source, const std::string& named, const std::string& inputs = "{}") {
+  const auto text = render(source, inputs);
+  ASSERT_FALSE(text.ok()) << source.substr(0, 200);
+  EXPECT_EQ(text.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(text.status().message().find(named), std::string::npos) << text.status().to_string();
+}
+
+TEST(TemplateLimits, LoopsEndAtTheStepLimit) {
+  expect_limit("{% for i in range(1000000000000) %}x{% endfor %}", "limit on steps");
+  expect_limit("{% for i in range(9000) %}{% for j in range(9000) %}x{% endfor %}{% endfor %}", "limit on");
+}
+
+TEST(TemplateLimits, RecursionEndsAtTheDepthLimit) {
+  expect_limit("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "limit on nesting depth");
+  expect_limit("{% set ns = namespace() %}{% set ns.a = ns %}{{ ns | tojson }}", "limit on nesting depth");
+  expect_limit("{% set a = [] %}{% set b = a.append(a) %}{{ a }}", "limit on nesting depth");
+  expect_limit("{% set a = [] %}{% set b = a.append(a) %}{{ a | string }}", "limit on nesting depth");
+}
+
+TEST(TemplateLimits, DeepSourceIsRefused) {
+  for (const char* opening : {"(", "[", "not ", "{'a':", "-", "f("}) {
+    expect_limit("{{ " + repeated(opening, 50000 / static_cast<int>(std::string(opening).size())), "");
+  }
+  expect_limit("{{ 1" + repeated("+1", 20000) + " }}", "tokens");
+  expect_limit("{{ a" + repeated("|upper", 20000) + " }}", "tokens");
+  expect_limit("{{ a" + repeated(".b", 20000) + " }}", "tokens");
+  expect_limit(repeated("{% if a %}", 20000), "");
+  expect_limit("{% if a %}" + repeated("{% elif b %}", 15000) + "{% endif %}", "");
+  expect_limit(std::string(300'000, 'x'), "262144");
+  expect_limit("{{ 1" + repeated("+1", 2000) + " }}", "limit on nesting depth");
+}
+
+TEST(TemplateLimits, DeepValuesAreDestroyedWithoutRecursion) {
+  expect_limit(
+      "{% set ns = namespace(a=[]) %}{% for i in range(300000) %}{% set ns.a = [ns.a] %}{% endfor %}{{ ns.a }}",
+      "limit on");
+}
+
+TEST(TemplateLimits, GrowingTextEndsAtTheByteLimit) {
+  expect_limit("{{ 'x' * 1000000000000 }}", "limit on bytes");
+  expect_limit("{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+               "limit on bytes");
+  expect_limit("{% set s = 'x' * 100000 %}{{ s.replace('x', s) }}", "limit on bytes");
+  expect_limit("{% set s = 'x' * 100000 %}{{ s.replace('', s) }}", "limit on bytes");
+  expect_limit("{{ [1, 2] | tojson(indent=2000000000) }}", "limit on bytes");
+  expect_limit("{{ 'a\nb' | indent(2000000000) }}", "limit on bytes");
+  expect_limit("{{ 'a\nb' | indent(-1) }}", "limit on bytes");
+}
+
+TEST(TemplateLimits, GrowingListsEndAtALimit) {
+  expect_limit("{% set ns = namespace(a=[1]) %}{% for i in range(60) %}{% set ns.a = ns.a + ns.a %}{% endfor %}",
+               "limit on steps");
+  // A list that holds itself twice, forty levels up: small, but endless to walk.
+  expect_limit(
+      "{% set ns = namespace(a=[1]) %}{% for i in range(40) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}{{ ns.a }}",
+      "limit on");
+}
+
+TEST(TemplateLimits, ArithmeticNeverTraps) {
+  expect_limit("{{ 1 is divisibleby(0) }}", "division by zero");
+  EXPECT_TRUE(render("{{ (-9223372036854775807 - 1) is divisibleby(-1) }}").ok());
+  EXPECT_TRUE(render("{{ 1 % 0 }}{{ 1 / 0 }}{{ 9223372036854775807 + 1 }}").ok());
+  expect_limit("{{ range(1, 2, 0) }}", "step");
+}
+
+TEST(TemplateLimits, AnInconsistentOrderDoesNotLeaveTheList) {
+  std::string list;
+  for (int i = 0; i < 400; ++i)
+    list += i % 3 == 0 ? "'" + std::to_string(i * 7 % 100) + "'," : std::to_string(i * 13 % 100) + ",";
+  EXPECT_TRUE(render("{{ ([" + list + "] | sort) | length }}").ok());
+}
+
+TEST(TemplateLimits, DamagedSourceIsAnError) {
+  for (const char* source : {"{{",
+                             "{%",
+                             "{#",
+                             "{{ a",
+                             "{% if %}",
+                             "{% for x %}{% endfor %}",
+                             "{% endfor %}",
+                             "{{ 'a",
+                             "{{ 'a\\",
+                             "{% macro 1() %}{% endmacro %}{{ 1() }}",
+                             "{{ 99999999999999999999 }}",
+                             "{% nonsense %}",
+                             "{{ f(*a) }}",
+                             "{% set 1 = 2 %}",
+                             "{% break %}",
+                             "{{ }}",
+                             "{% set a, b = [1] %}",
+                             "{{ a[ }}",
+                             "{{ -",
+                             "{%-"}) {
+    EXPECT_FALSE(render(source).ok()) << source;
+  }
+}
+
+TEST(TemplateLimits, DamagedInputsAreAnError) {
+  for (const char* inputs : {"", "[]", "null", "{", "{\"a\":}", "{\"a\": \"\xFF\"}"})
+    EXPECT_FALSE(render("x", inputs).ok()) << inputs;
+  expect_limit("x", "nested deeper than 128", "{\"a\":" + std::string(100'000, '['));
+  expect_limit("x", "nested deeper than 128", "{\"a\":" + std::string(200, '[') + std::string(200, ']') + "}");
+}
+
+TEST(TemplateLimits, ALongMessageCostsLinearTime) {
+  const std::string content = repeated("</think>\\n", 100'000);
+  const auto text = render("{{ m.replace('\\n', '\\n\\n') }}{{ m.split('</think>')[-1] }}{{ 'zzz' in m }}",
+                           "{\"m\":\"" + content + "\"}");
+  ASSERT_TRUE(text.ok()) << text.status().to_string();
+  EXPECT_GT(text->size(), 1'000'000u);
+}
+
+TEST(TemplateLimits, ALongConversationFits) {
+  std::string messages;
+  for (int i = 0; i < 3000; ++i)
+    messages += std::string(i > 0 ? "," : "") + R"({"role":"user","content":"What is the capital of France?"})";
+  const auto text = render(
+      "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ 'S' }}{% endif %}"
+      "{{'<|im_start|>' + message['role'] + '\n' + message['content'] | trim + '<|im_end|>' + '\n'}}{% endfor %}",
+      "{\"messages\":[" + messages + "]}");
+  ASSERT_TRUE(text.ok()) << text.status().to_string();
+}
+
+TEST(TemplateLimits, WhatATemplateCutsInsideACharacterIsStillValidUtf8) {
+  const auto text = render("{{ s[0] }}{{ s[1:] }}", "{\"s\":\"\xC3\xA9\xC3\xA9\"}");
+  ASSERT_TRUE(text.ok());
+  EXPECT_EQ(find_invalid_utf8(*text), std::string::npos);
+}
+
+}  // namespace
+}  // namespace levada::text

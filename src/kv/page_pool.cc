@@ -89,6 +89,7 @@ bool PagePool::try_transition_run(const core::PageId* pages, PageState from, Pag
   static_assert(std::endian::native == std::endian::little, "the first of two ids is the low half of the word");
   std::uint64_t expected = static_cast<std::uint32_t>(first) | static_cast<std::uint64_t>(first + 1) << 32;
   std::uint64_t difference = 0;
+#pragma GCC unroll 4
   for (std::int32_t at = 0; at < kRunPages; at += 2, expected += 0x0000000200000002) {
     std::uint64_t ids;
     std::memcpy(&ids, pages + at, sizeof(ids));

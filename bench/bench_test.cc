@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "bench/http_bench.h"
 #include "bench/radix_bench.h"
 
 namespace levada::bench {
@@ -52,6 +53,17 @@ TEST(RadixBench, HasTheCasesOfTheRepoContract) {
                                  "insert_64k_fresh", "evict_1_of_10k", "evict_10k", "bigram_match_64k_128n"}) {
     EXPECT_TRUE(names.contains(name + "_p1") && names.contains(name + "_p64")) << name;
   }
+}
+
+TEST(HttpBench, MeasuresRequestsAndEventsPlainAndCoalesced) {
+  const Result<std::vector<Case>> cases = run_http_bench(0.001);
+  ASSERT_TRUE(cases.ok()) << cases.status().to_string();
+  std::set<std::string> names;
+  for (const Case& item : *cases) {
+    EXPECT_GT(item.median, 0) << item.name;
+    names.insert(item.name);
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"hello_16c", "sse_16c", "sse_16c_x8"}));
 }
 
 }  // namespace

@@ -177,8 +177,8 @@ Result<ClientResponse> Client::receive(const ClientRequest& request, Deadline de
     LEVADA_ASSIGN_OR_RETURN(const std::size_t got, receive_some(buffer.data() + held, buffer.size() - held, deadline));
     error_code ec;
     if (got == 0) {
-      parser->put_eof(ec);
-      if (ec || parser->response.status == 0)
+      if (parser->got_some()) parser->put_eof(ec);
+      if (ec || !parser->got_some())
         return data_loss(address() + " closed the connection before its answer was complete");
       break;
     }

@@ -26,14 +26,14 @@ TEST(Audit, NamesAPageThatIsLeasedButHeldByNoLeaseHandedIn) {
   const PageLease lease = *cache.pool.try_allocate(1);
   const Status status = cache.audit_now();
   EXPECT_EQ(status.code(), StatusCode::kInternal);
-  EXPECT_THAT(status.message(), HasSubstr("page 15 is booked as leased but its owners say free"));
+  EXPECT_THAT(status.message(), HasSubstr("page 0 is booked as leased but its owners say free"));
 }
 
 TEST(Audit, NamesAPageWithTwoOwners) {
   TestCache cache(16, 4);
   const PageLease lease = *cache.pool.try_allocate(1);
   const std::array twice = {&lease, &lease};
-  EXPECT_THAT(cache.audit_now(twice).message(), HasSubstr("page 15 has two owners"));
+  EXPECT_THAT(cache.audit_now(twice).message(), HasSubstr("page 0 has two owners"));
 }
 
 TEST(Audit, NamesAnAdoptedPageThatTheTreeDoesNotHold) {
@@ -41,7 +41,7 @@ TEST(Audit, NamesAnAdoptedPageThatTheTreeDoesNotHold) {
   PageLease lease = *cache.pool.try_allocate(1);
   const std::array page = {lease.pages()[0]};
   lease.adopt(0, 1);
-  EXPECT_THAT(cache.audit_now().message(), HasSubstr("page 15 is booked as adopted but its owners say free"));
+  EXPECT_THAT(cache.audit_now().message(), HasSubstr("page 0 is booked as adopted but its owners say free"));
   cache.pool.release_adopted(page);
 }
 

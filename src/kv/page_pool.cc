@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -57,12 +56,12 @@ void PageLease::release(std::int32_t first, std::int32_t count) {
   erase(first, count);
 }
 
-PagePool::PagePool(std::int32_t total_pages) {
+PagePool::PagePool(std::int32_t total_pages) : total_(total_pages), free_(total_pages) {
   LEVADA_CHECK(total_pages >= 0, "a pool can't have a negative size");
-  states_.assign(static_cast<std::size_t>(total_pages), PageState::kFree);
-  // Never grows again: releasing pages allocates nothing.
-  free_.reserve(static_cast<std::size_t>(total_pages));
-  for (std::int32_t page = 0; page < total_pages; ++page) free_.push_back(core::PageId{page});
+  const std::int32_t rest = total_pages % kWordPages;
+  free_bits_.assign(static_cast<std::size_t>(total_pages / kWordPages), ~std::uint64_t{0});
+  if (rest > 0) free_bits_.push_back((std::uint64_t{1} << rest) - 1);
+  adopted_bits_.assign(free_bits_.size(), 0);
 }
 
 PagePool::~PagePool() {
@@ -72,53 +71,46 @@ PagePool::~PagePool() {
 
 std::optional<PageLease> PagePool::try_allocate(std::int32_t pages) {
   LEVADA_CHECK(pages >= 0, "can't allocate a negative number of pages");
-  if (pages > free_pages()) return std::nullopt;
-  std::vector<core::PageId> taken(free_.end() - pages, free_.end());
-  free_.resize(free_.size() - taken.size());
-  transition(taken, PageState::kFree, PageState::kLeased);
+  if (pages > free_) return std::nullopt;
+  std::vector<core::PageId> taken;
+  taken.reserve(static_cast<std::size_t>(pages));
+  std::size_t word = first_free_word_;
+  for (std::int32_t missing = pages; missing > 0; ++word) {
+    std::uint64_t& bits = free_bits_[word];
+    const auto base = static_cast<std::int32_t>(word) * kWordPages;
+    for (; bits != 0 && missing > 0; --missing, bits &= bits - 1) {
+      taken.push_back(core::PageId{base + std::countr_zero(bits)});
+    }
+    first_free_word_ = bits == 0 ? word + 1 : word;
+  }
+  free_ -= pages;
   leased_ += pages;
   return PageLease(*this, std::move(taken));
 }
 
-bool PagePool::try_transition_run(const core::PageId* pages, PageState from, PageState to) {
-  constexpr std::uint64_t kEachByte = 0x0101010101010101;
-  static_assert(sizeof(PageState) * kRunPages == sizeof(kEachByte));
-  const std::int32_t first = core::index(pages[0]);
-  if (first < 0 || first > total_pages() - kRunPages) return false;
-  // Two ids at a time, against {first, first + 1}, {first + 2, first + 3}, ...
-  static_assert(std::endian::native == std::endian::little, "the first of two ids is the low half of the word");
-  std::uint64_t expected = static_cast<std::uint32_t>(first) | static_cast<std::uint64_t>(first + 1) << 32;
-  std::uint64_t difference = 0;
-#pragma GCC unroll 4
-  for (std::int32_t at = 0; at < kRunPages; at += 2, expected += 0x0000000200000002) {
-    std::uint64_t ids;
-    std::memcpy(&ids, pages + at, sizeof(ids));
-    difference |= ids ^ expected;
-  }
-  if (difference != 0) return false;
-  std::uint64_t states;
-  std::memcpy(&states, states_.data() + first, sizeof(states));
-  if (states != kEachByte * static_cast<std::uint64_t>(from)) return false;
-  states = kEachByte * static_cast<std::uint64_t>(to);
-  std::memcpy(states_.data() + first, &states, sizeof(states));
-  return true;
+void PagePool::transition_word(std::size_t word, std::uint64_t pages, PageState from, PageState to) {
+  std::uint64_t& free = free_bits_[word];
+  std::uint64_t& adopted = adopted_bits_[word];
+  const bool as_believed = (free & pages) == (from == PageState::kFree ? pages : 0) &&
+                           (adopted & pages) == (from == PageState::kAdopted ? pages : 0);
+  LEVADA_CHECK(as_believed, "a page is not in the state its holder believes");
+  free = to == PageState::kFree ? free | pages : free & ~pages;
+  adopted = to == PageState::kAdopted ? adopted | pages : adopted & ~pages;
+  if (to == PageState::kFree) first_free_word_ = std::min(first_free_word_, word);
 }
 
 void PagePool::transition(std::span<const core::PageId> pages, PageState from, PageState to) {
-  const auto total = static_cast<std::uint32_t>(total_pages());
-  PageState* states = states_.data();
-  std::size_t at = 0;
-  while (at < pages.size()) {
-    if (at + kRunPages <= pages.size() && try_transition_run(&pages[at], from, to)) {
-      at += kRunPages;
-      continue;
-    }
-    for (const std::size_t stop = std::min<std::size_t>(at + kRunPages, pages.size()); at < stop; ++at) {
-      const auto page = static_cast<std::uint32_t>(core::index(pages[at]));
-      LEVADA_CHECK(page < total, "a page id outside the pool");
-      LEVADA_CHECK(states[page] == from, "a page is not in the state its holder believes");
-      states[page] = to;
-    }
+  for (std::size_t at = 0; at < pages.size();) {
+    const std::int32_t first = core::index(pages[at]);
+    LEVADA_CHECK(first >= 0 && first < total_, "a page id outside the pool");
+    // The ids that follow as a run within one word.
+    const std::int32_t word_end = std::min(total_, first / kWordPages * kWordPages + kWordPages);
+    const std::size_t limit = std::min(pages.size() - at, static_cast<std::size_t>(word_end - first));
+    std::size_t run = 1;
+    while (run < limit && core::index(pages[at + run]) == first + static_cast<std::int32_t>(run)) ++run;
+    const std::uint64_t ones = ~std::uint64_t{0} >> (static_cast<std::size_t>(kWordPages) - run);
+    transition_word(static_cast<std::size_t>(first / kWordPages), ones << (first % kWordPages), from, to);
+    at += run;
   }
 }
 
@@ -130,42 +122,39 @@ void PagePool::adopt_leased(std::span<const core::PageId> pages) {
 
 void PagePool::release_leased(std::span<const core::PageId> pages) {
   transition(pages, PageState::kLeased, PageState::kFree);
-  free_.insert(free_.end(), pages.begin(), pages.end());
   leased_ -= static_cast<std::int32_t>(pages.size());
+  free_ += static_cast<std::int32_t>(pages.size());
 }
 
 void PagePool::release_adopted(std::span<const core::PageId> pages) {
   transition(pages, PageState::kAdopted, PageState::kFree);
-  free_.insert(free_.end(), pages.begin(), pages.end());
   adopted_ -= static_cast<std::int32_t>(pages.size());
+  free_ += static_cast<std::int32_t>(pages.size());
 }
 
 PageState PagePool::state(core::PageId page) const {
-  LEVADA_CHECK(core::index(page) >= 0 && core::index(page) < total_pages(), "a page id outside the pool");
-  return states_[static_cast<std::size_t>(core::index(page))];
+  LEVADA_CHECK(core::index(page) >= 0 && core::index(page) < total_, "a page id outside the pool");
+  const auto word = static_cast<std::size_t>(core::index(page) / kWordPages);
+  const std::uint64_t bit = std::uint64_t{1} << (core::index(page) % kWordPages);
+  if ((free_bits_[word] & bit) != 0) return PageState::kFree;
+  return (adopted_bits_[word] & bit) != 0 ? PageState::kAdopted : PageState::kLeased;
 }
 
 Status PagePool::verify() const {
-  std::vector<bool> in_free_list(states_.size(), false);
-  for (const core::PageId page : free_) {
-    const std::string name = "page " + std::to_string(core::index(page));
-    if (core::index(page) < 0 || core::index(page) >= total_pages()) {
-      return internal_error(name + " in the free list is outside the pool");
+  std::int32_t free = 0, adopted = 0;
+  for (std::size_t word = 0; word < free_bits_.size(); ++word) {
+    if (const std::uint64_t both = free_bits_[word] & adopted_bits_[word]; both != 0) {
+      const auto page = static_cast<std::int32_t>(word) * kWordPages + std::countr_zero(both);
+      return internal_error("page " + std::to_string(page) + " is both free and adopted");
     }
-    const auto at = static_cast<std::size_t>(core::index(page));
-    if (in_free_list[at]) return internal_error(name + " is in the free list twice");
-    if (states_[at] != PageState::kFree) return internal_error(name + " is in the free list but held");
-    in_free_list[at] = true;
+    if (word < first_free_word_ && free_bits_[word] != 0) return internal_error("a free page is out of sight");
+    free += std::popcount(free_bits_[word]);
+    adopted += std::popcount(adopted_bits_[word]);
   }
-  std::int32_t leased = 0, adopted = 0;
-  for (const PageState state : states_) {
-    leased += state == PageState::kLeased;
-    adopted += state == PageState::kAdopted;
-  }
-  if (leased != leased_ || adopted != adopted_ || free_pages() + leased + adopted != total_pages()) {
-    return internal_error("free " + std::to_string(free_pages()) + " + leased " + std::to_string(leased) +
-                          " + adopted " + std::to_string(adopted) + " must be total " + std::to_string(total_pages()) +
-                          "; counters say leased " + std::to_string(leased_) + ", adopted " + std::to_string(adopted_));
+  if (free != free_ || adopted != adopted_ || free + leased_ + adopted != total_) {
+    return internal_error("free " + std::to_string(free) + " + leased " + std::to_string(leased_) + " + adopted " +
+                          std::to_string(adopted) + " must be total " + std::to_string(total_) +
+                          "; counters say free " + std::to_string(free_) + ", adopted " + std::to_string(adopted_));
   }
   return {};
 }

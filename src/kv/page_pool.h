@@ -57,36 +57,39 @@ class PagePool {
   PagePool& operator=(const PagePool&) = delete;
   ~PagePool();  // aborts when a page is still leased or adopted
 
-  // All of them or nothing. Zero pages always succeed.
+  // All of them or nothing, lowest ids first, ascending. Zero pages always succeed.
   std::optional<PageLease> try_allocate(std::int32_t pages);
   // Pages the tree gives up.
   void release_adopted(std::span<const core::PageId> pages);
 
-  std::int32_t total_pages() const { return static_cast<std::int32_t>(states_.size()); }
-  std::int32_t free_pages() const { return static_cast<std::int32_t>(free_.size()); }
+  std::int32_t total_pages() const { return total_; }
+  std::int32_t free_pages() const { return free_; }
   std::int32_t leased_pages() const { return leased_; }
   std::int32_t adopted_pages() const { return adopted_; }
   // Aborts on an id outside the pool.
   PageState state(core::PageId page) const;
 
-  // The first violation found: a page in two states, a duplicate in the free list, counts that disagree. O(total).
+  // The first violation found: a page in two states, counts that disagree. O(total / 64).
   Status verify() const;
   // Aborts unless verify() is ok.
   void check() const;
 
  private:
   friend class PageLease;
-  // Pages are mostly handed out in ascending runs: so many are checked and moved together.
-  static constexpr std::int32_t kRunPages = 8;
+  static constexpr std::int32_t kWordPages = 64;
   // Moves every page from one state to another; aborts when one is not in `from`.
   void transition(std::span<const core::PageId> pages, PageState from, PageState to);
-  // The same for kRunPages pages at once when their ids ascend by one and all is well; else changes nothing.
-  bool try_transition_run(const core::PageId* pages, PageState from, PageState to);
+  void transition_word(std::size_t word, std::uint64_t pages, PageState from, PageState to);
   void adopt_leased(std::span<const core::PageId> pages);
   void release_leased(std::span<const core::PageId> pages);
 
-  std::vector<PageState> states_;
-  std::vector<core::PageId> free_;  // a stack: pages freed last are the warmest
+  // One bit per page; a leased page has neither. Bitmaps instead of a stack of free ids: the lowest pages are handed out
+  // first, so runs stay contiguous however pages come back, and a run changes state by the word.
+  std::vector<std::uint64_t> free_bits_;
+  std::vector<std::uint64_t> adopted_bits_;
+  std::size_t first_free_word_ = 0;  // no word before it has a free page
+  std::int32_t total_ = 0;
+  std::int32_t free_ = 0;
   std::int32_t leased_ = 0;
   std::int32_t adopted_ = 0;
 };

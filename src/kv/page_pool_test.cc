@@ -44,6 +44,23 @@ TEST(PagePool, ZeroPagesAlwaysSucceed) {
   expect_counts(pool, 0, 0, 0);
 }
 
+TEST(PagePool, HandsOutTheLowestPagesFirstAscending) {
+  PagePool pool(200);
+  std::vector<PageLease> leases;
+  for (int lease = 0; lease < 20; ++lease) leases.push_back(*pool.try_allocate(10));
+  leases[17] = PageLease();  // pages 170..179
+  leases[3] = PageLease();   // pages 30..39
+  leases[6] = PageLease();   // pages 60..69, across a word of the bitmap
+  std::vector<std::int32_t> expected;
+  for (const std::int32_t first : {30, 60, 170}) {
+    for (std::int32_t page = first; page < first + 10; ++page) expected.push_back(page);
+  }
+  expected.resize(25);
+  const PageLease lease = *pool.try_allocate(25);
+  EXPECT_EQ(ids(lease.pages()), expected);
+  expect_counts(pool, 5, 195, 0);
+}
+
 TEST(PagePool, NoPageIsHandedOutTwice) {
   PagePool pool(64);
   std::vector<PageLease> leases;
@@ -169,7 +186,8 @@ TEST(PagePoolDeathTest, AbortsWhenALeaseIsStillAlive) {
 // A long lease of ascending ids is moved many pages at a time; one wrong page among them must not slip through.
 TEST(PagePoolDeathTest, AbortsOnOneWrongPageInALongRun) {
   PagePool pool(32);
-  PageLease lease = *pool.try_allocate(24);
+  PageLease lease = *pool.try_allocate(32);
+  lease.release(0, 8);  // page 0 is free again
   const std::vector<core::PageId> pages(lease.pages().begin(), lease.pages().end());
   lease.adopt(0, 24);
   for (const std::size_t wrong : {0u, 3u, 7u, 8u, 23u}) {

@@ -39,12 +39,14 @@ struct RadixNode {
     const auto* first = reinterpret_cast<const core::PageId*>(storage.get()) + tokens_count();
     return {first, static_cast<std::size_t>(pages_count)};
   }
-  // Starts fetching the page ids (of a long node the first ones; the rest streams).
-  void prefetch_pages() const {
-    constexpr std::size_t kLineBytes = 64, kLines = 4;
+  // Starts fetching what giving up this node will touch: the allocator's header before the storage, and the page ids up
+  // to the next header (of a long node only the first ones; the rest streams).
+  void prefetch_release() const {
+    constexpr std::size_t kLineBytes = 64, kLines = 5;
+    __builtin_prefetch(storage.get() - sizeof(std::size_t));
     const auto ids = pages();
     const auto* first = reinterpret_cast<const std::byte*>(ids.data());
-    for (std::size_t at = 0; at < std::min(ids.size_bytes(), kLines * kLineBytes); at += kLineBytes) {
+    for (std::size_t at = 0; at < std::min(ids.size_bytes() + kLineBytes, kLines * kLineBytes); at += kLineBytes) {
       __builtin_prefetch(first + at);
     }
   }

@@ -205,9 +205,12 @@ std::int32_t RadixTree::evict(std::int32_t pages) {
     RadixNode* oldest = recency_.oldest();
     if (oldest == nullptr) break;
     if (const RadixNode* next = recency_.next_newer(*oldest); next != nullptr) {
-      // Evicted nodes are cold by nature: the next one's memory comes while this one is worked on.
+      // Evicted nodes are cold by nature: the memory of the next one comes while this one is worked on, and the one after
+      // it is fetched so that its addresses are known by then.
       index_.prefetch(*next);
-      next->prefetch_pages();
+      next->prefetch_release();
+      __builtin_prefetch(next->newer);
+      __builtin_prefetch(reinterpret_cast<const std::byte*>(next->newer) + 64);
     }
     freed += oldest->pages_count;
     evict_leaf(*oldest);

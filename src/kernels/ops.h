@@ -68,6 +68,7 @@ class Ops {
                                const TensorView& v_plane, float scale, const TensorView& out) = 0;
   // Chooses one token. logits: f32 [V], clobbered. Order: banned, penalties, greedy (temperature 0) or temperature,
   // top-k, top-p, min-p, draw with a counter-based generator keyed by (seed, position). Ties go to the lowest id.
+  // Calls on different logits may run on several threads at once, the pool's included.
   virtual std::int32_t sample(const TensorView& logits, const SampleParams& params) = 0;
 };
 

@@ -206,6 +206,25 @@ TEST(Sample, TheSameSeedAndPositionGiveTheSameTokenAndOthersDiffer) {
   EXPECT_GT(by_seed.size(), 50u);
 }
 
+TEST(Sample, CallsOnDifferentLogitsMayRunOnSeveralThreadsAtOnce) {
+  const std::vector<float> logits = random_logits(6, 2000, 2);
+  const std::vector<std::int32_t> history = {1, 2, 3, 2};
+  const auto params_at = [&](std::int64_t i) {
+    return SampleParams{.top_p = 0.9f,
+                        .top_k = i % 2 == 0 ? 0 : 50,
+                        .repetition_penalty = 1.2f,
+                        .output_history = history,
+                        .position = static_cast<std::int32_t>(i)};
+  };
+  std::vector<std::int32_t> want(64), got(64);
+  for (std::int64_t i = 0; i < 64; ++i) want[static_cast<std::size_t>(i)] = sample(logits, params_at(i));
+  ThreadPool pool(3);
+  pool.parallel_for(64, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) got[static_cast<std::size_t>(i)] = sample(logits, params_at(i));
+  });
+  EXPECT_EQ(got, want);
+}
+
 TEST(Sample, HoldsAtTheEdgesOfItsParameters) {
   const std::vector<float> logits = random_logits(5, 777, 4);
   const std::int32_t best = sample(logits, {.temperature = 0});

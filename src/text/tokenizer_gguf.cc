@@ -99,8 +99,11 @@ Result<TokenizerSpec> read_tokenizer_gguf(const files::GgufFile& gguf) {
   LEVADA_RETURN_IF_ERROR(read_tokens(gguf, vocabulary, spec));
   LEVADA_RETURN_IF_ERROR(read_merges(gguf, vocabulary));
   vocabulary.move_into(spec);
-  LEVADA_RETURN_IF_ERROR(read_special(gguf, "tokenizer.ggml.bos_token_id", spec.mergeable.size(), spec.bos));
-  LEVADA_RETURN_IF_ERROR(read_special(gguf, "tokenizer.ggml.eos_token_id", spec.mergeable.size(), spec.eos));
+  const std::size_t size = gguf.strings("tokenizer.ggml.tokens")->size();
+  spec.mergeable.resize(size);  // unused entries at the end count too
+  spec.verbatim.resize(size);
+  LEVADA_RETURN_IF_ERROR(read_special(gguf, "tokenizer.ggml.bos_token_id", size, spec.bos));
+  LEVADA_RETURN_IF_ERROR(read_special(gguf, "tokenizer.ggml.eos_token_id", size, spec.eos));
   // Absent flags mean what the family does: Llama-3 starts a text with bos, the others don't.
   const bool bos_by_default = spec.pre_tokenizer == PreTokenizer::kLlamaBpe;
   if (spec.bos && gguf.boolean("tokenizer.ggml.add_bos_token").value_or(bos_by_default)) spec.prefix = {*spec.bos};

@@ -57,7 +57,7 @@ Status VocabularyBuilder::add_verbatim(std::int64_t id, std::string_view text) {
 
 Status VocabularyBuilder::add_merge(std::string_view left, std::string_view right) {
   const auto left_id = find(left), right_id = find(right);
-  const std::string joined = std::string(left) + std::string(right);
+  const std::string joined = std::string(left).append(right);
   const auto result = find(joined);
   if (!left_id || !right_id || !result) {
     const std::string_view unknown = !left_id ? left : !right_id ? right : std::string_view(joined);
@@ -69,7 +69,7 @@ Status VocabularyBuilder::add_merge(std::string_view left, std::string_view righ
 }
 
 std::optional<Token> VocabularyBuilder::find(std::string_view symbols) const {
-  const auto entry = ids_.find(std::string(symbols));
+  const auto entry = ids_.find(symbols);
   return entry == ids_.end() ? std::nullopt : std::optional<Token>(entry->second);
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -63,7 +64,11 @@ class VocabularyBuilder {
  private:
   Status claim(std::int64_t id, std::string_view symbols);
   std::vector<std::string> mergeable_, verbatim_;
-  std::unordered_map<std::string, Token> ids_;  // by text as the file writes it
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+  std::unordered_map<std::string, Token, Hash, std::equal_to<>> ids_;  // by text as the file writes it
   std::vector<bool> taken_;
   std::vector<Merge> merges_;
 };

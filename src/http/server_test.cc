@@ -324,6 +324,16 @@ TEST(Server, a_responder_may_outlive_its_server) {
   EXPECT_TRUE(kept.client_gone());
 }
 
+TEST(Server, what_is_posted_before_run_is_queued_and_a_stop_before_run_ends_it_at_once) {
+  Metrics metrics;
+  const std::unique_ptr<Server> server = *Server::listen({.port = 0}, metrics);
+  bool ran = false;
+  server->post([&] { ran = true; });
+  server->stop();
+  server->run();
+  EXPECT_TRUE(ran);
+}
+
 TEST(Server, a_taken_port_is_named_with_the_remedy) {
   TestServer first;
   Metrics metrics;

@@ -1,9 +1,10 @@
-// What: Brain, all decisions and all metadata of one engine: queues, tree, pages, plans in flight. It has no mailbox,
-// no thread and no executor of its own: messages come in as calls, plans and deltas go out as values. Owner: the
-// Scheduler, or a simulator. Thread: its owner's, check_fits() excepted (any). Invariant: a page is free only when
-// request, tree and every plan in flight have let go (law 3); each request gets exactly one finish; the same calls in
-// the same order give the same plans. State diagram: request_state.h. Intake is in brain.cc, planning in brain_plan.cc,
-// results in brain_apply.cc.
+// What: Brain, all decisions and all metadata of one engine: queues, tree, pages, plans in flight. It has no mailbox, no
+// thread and no executor of its own: messages come in as calls, plans and deltas go out as values.
+// Owner: the Scheduler, or a simulator.
+// Thread: its owner's; check_fits() from any.
+// Invariant: a page is free only when request, tree and every plan in flight have let go (law 3); each request gets
+// exactly one finish; the same calls in the same order give the same plans.
+// State diagram: request_state.h. Intake is in brain.cc, planning in brain_plan.cc, results in brain_apply.cc.
 #pragma once
 
 #include <deque>

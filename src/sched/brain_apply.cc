@@ -20,6 +20,7 @@ void Brain::apply(const core::StepResult& result) {
   if (status.ok() && static_cast<std::int32_t>(result.sampled.size()) != flight.samples)
     status = internal_error("the executor returned " + std::to_string(result.sampled.size()) + " tokens for " +
                             std::to_string(flight.samples) + " samples");
+  deltas_.reserve(deltas_.size() + flight.rows.size());
   for (const FlightRow& row : flight.rows) apply_row(row, result, status);
   if (status.ok()) throughput_.add(flight.samples, clock_.now_us());
   flush_when_drained();

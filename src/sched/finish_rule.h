@@ -1,6 +1,7 @@
-// What: finish_rule(), the one place that decides whether and where an answer ends (law 4), and StopRules, its
-// criteria. Owner: StopRules belong to the request's state. Thread: the scheduler's; pure apart from the decoder passed
-// in. Invariant: earliest token wins; on one token a stop id goes before a stop string, and both before the length.
+// What: finish_rule(), the one place that decides whether and where an answer ends (law 4), and StopRules, its criteria.
+// Owner: StopRules belong to the request's state.
+// Thread: the scheduler's; pure apart from the decoder passed in.
+// Invariant: earliest token wins; on one token a stop id goes before a stop string, and both before the length.
 // Text, ids, usage and cache key are all cut where this function says.
 #pragma once
 

@@ -1,15 +1,14 @@
 // What: Scheduler, the one brain: it owns all metadata (tree, pages, queues) and turns requests into StepPlans.
 // Owner: whoever composes the process; requests are owned by the scheduler from submit() to their last delta.
-// Thread: submit(), abort(), flush_cache(), snapshot() and stop() from any thread (they only post); step() from one
-// thread, either run()'s or a simulator's. Invariant: step() decides nothing from wall time except what the injected
-// Clock says; one seed replays one history. A page is free only when request, tree and every plan in flight have let go
-// (law 3).
+// Thread: submit(), abort(), flush_cache(), inspect(), audit() and stop() from any thread (they only post), check_fits()
+// too (it reads constants); step() from one thread, either run()'s or a simulator's.
+// Invariant: step() decides nothing from wall time except what the injected Clock says; one seed replays one history.
+// A page is free only when request, tree and every plan in flight have let go (law 3).
 //
 // Request states:
 //   waiting ──admit()──> prefilling ──last chunk planned──> running ──finish──> draining ──last plan applied──> gone
 //      ^                     │                                 │
-//      └────── retract() ────┴─────────────────────────────────┘        abort() from any state leads to draining or
-//      gone
+//      └────── retract() ────┴─────────────────────────────────┘        abort() from any state: draining or gone
 #pragma once
 
 #include <functional>
@@ -70,7 +69,8 @@ class Scheduler {
   bool step();
   // step() until stop(), sleeping on the mailbox when there is nothing to do.
   void run();
-  // Live requests end with kAbort; run() returns when every plan in flight has been applied.
+  // Live requests end with kAbort and kUnavailable; run() returns when every plan in flight has been applied. What is
+  // posted after that is dropped unanswered.
   void stop();
 
  private:

@@ -1,5 +1,6 @@
 // What: what the model tests share: plans over random pages, runs of them, and the golden vectors.
-// Owner: the test. Thread: one.
+// Owner: the test.
+// Thread: one.
 // Invariant: pages a sequence doesn't own are poisoned with NaN before every run, so a kernel that reads one is seen.
 #pragma once
 

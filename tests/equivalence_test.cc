@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <future>
 #include <map>
 #include <mutex>
 #include <random>
@@ -97,29 +98,32 @@ class Engine {
   }
   sched::Scheduler& scheduler() { return *scheduler_; }
 
-  // Every page is free or cached, and the books agree.
+  // With the cache flushed (which waits for plans still in flight) every page is free, and the books agree.
   void expect_clean() {
-    std::mutex mutex;
-    std::condition_variable done;
-    bool answered = false;
-    scheduler_->audit([&](const sched::Snapshot& snapshot, Status status) {
-      EXPECT_TRUE(status.ok()) << status.to_string();
-      EXPECT_EQ(snapshot.free_pages + snapshot.cached_pages, snapshot.total_pages);
-      EXPECT_EQ(snapshot.evictable_pages, snapshot.cached_pages);
-      retractions = snapshot.retractions;
-      evicted_tokens = snapshot.evicted_tokens;
-      std::lock_guard lock(mutex);
-      answered = true;
-      done.notify_one();
+    const auto before = ask<sched::Snapshot>([&](auto answer) { scheduler_->inspect(answer); });
+    retractions = before.retractions;
+    evicted_tokens = before.evicted_tokens;
+    const Status flushed = ask<Status>([&](auto answer) { scheduler_->flush_cache(answer); });
+    EXPECT_TRUE(flushed.ok()) << flushed.to_string();
+    const auto [snapshot, status] = ask<std::pair<sched::Snapshot, Status>>([&](auto answer) {
+      scheduler_->audit([answer](const sched::Snapshot& now, Status verdict) { answer({now, verdict}); });
     });
-    std::unique_lock lock(mutex);
-    done.wait(lock, [&] { return answered; });
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    EXPECT_EQ(snapshot.free_pages, snapshot.total_pages);
   }
 
   Fold fold;
   std::uint64_t retractions = 0, evicted_tokens = 0;
 
  private:
+  // Posts a question to the scheduler and waits for its answer.
+  template <class Value, class Post>
+  static Value ask(Post post) {
+    std::promise<Value> promise;
+    post([&promise](Value value) { promise.set_value(std::move(value)); });
+    return promise.get_future().get();
+  }
+
   SystemClock clock_;
   Metrics metrics_;
   std::unique_ptr<engine::Worker> worker_;

@@ -35,6 +35,9 @@ function(levada_room)
     add_executable(${ROOM_NAME}_test ${ROOM_TESTS})
     target_link_libraries(${ROOM_NAME}_test
       PRIVATE levada_${ROOM_NAME} ${private_rooms} ${ROOM_LIBS} ${ROOM_TEST_LIBS} levada_test_main)
+    # Test code is compiled often and runs briefly: less optimisation (LEVADA_TEST_OPTIMIZE) is less waiting.
+    target_compile_options(${ROOM_NAME}_test PRIVATE ${LEVADA_TEST_OPTIMIZE})
+    target_precompile_headers(${ROOM_NAME}_test REUSE_FROM levada_test_pch)
     add_test(NAME ${ROOM_NAME} COMMAND ${ROOM_NAME}_test)
     set_tests_properties(${ROOM_NAME} PROPERTIES LABELS unit TIMEOUT 600)
   endif()

@@ -1,7 +1,7 @@
-# levada_room(NAME kv DEPS core [PRIVATE_DEPS …] [LIBS …] [PUBLIC_LIBS …] SRCS … [TESTS …] [TEST_LIBS …] [TEST_DATA_DEPS …])
+# levada_room(NAME kv DEPS core [PRIVATE_DEPS …] [LIBS …] [PUBLIC_LIBS …] SRCS … [TESTS …] [TEST_LIBS …])
 #
 # One static library per folder of src/. The library's public include root (build/roots/NAME) holds only itself, so a
-# translation unit sees exactly the rooms that DEPS and PRIVATE_DEPS reach: the table in house.md is enforced by the
+# translation unit sees exactly the rooms that DEPS and PRIVATE_DEPS reach: the table in ARCHITECTURE.md is enforced by the
 # compiler. Third parties (LIBS) are private to the room. TESTS become one executable NAME_test, registered with ctest.
 function(levada_room)
   cmake_parse_arguments(ROOM "" "NAME" "DEPS;PRIVATE_DEPS;LIBS;PUBLIC_LIBS;SRCS;TESTS;TEST_LIBS" ${ARGN})

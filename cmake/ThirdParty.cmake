@@ -2,7 +2,6 @@
 find_package(Threads REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(simdjson REQUIRED)
-find_package(CLI11 REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(prometheus-cpp REQUIRED COMPONENTS core)

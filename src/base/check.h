@@ -1,8 +1,8 @@
 // What: LEVADA_CHECK(condition, "why"), the end of a process whose own invariant is broken.
-// Owner: none. Thread: any.
-// Invariant: never used for what a user, file or peer can cause; those are Statuses.
-// Active in every build type: a wrong page table is worse than a stop.
-// The message goes to stderr with file and line, then std::abort().
+// Owner: none.
+// Thread: any.
+// Invariant: never used for what a user, file or peer can cause; those are Statuses. Active in every build type: a
+// wrong page table is worse than a stop. The message goes to stderr with file and line, then std::abort().
 #pragma once
 
 namespace levada {

@@ -1,7 +1,8 @@
 // What: XXH3 over bytes, 64 and 128 bits wide; for look-up tables, cache identity and damage checks.
-// Owner: none. Thread: any.
-// Invariant: the same bytes and seed give the same value on every machine and in every version (XXH3 is frozen).
-// Not cryptographic: an adversary can build collisions.
+// Owner: none.
+// Thread: any.
+// Invariant: the same bytes and seed give the same value on every machine and in every version (XXH3 is frozen). Not
+// cryptographic: an adversary can build collisions.
 // Format: the numbers are what `xxhsum -H3` and `xxhsum -H2` print, highest byte first.
 #pragma once
 

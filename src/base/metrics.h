@@ -15,7 +15,7 @@ namespace levada {
 class Counter {
  public:
   virtual ~Counter() = default;
-  virtual void add(double amount = 1) = 0;   // amount >= 0
+  virtual void add(double amount = 1) = 0;  // amount >= 0
   virtual double value() const = 0;
 };
 

@@ -67,16 +67,25 @@ Status resource_exhausted(std::string message);
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}                          // NOLINT: implicit by design
-  Result(Status status) : state_(std::move(status)) {                    // NOLINT: implicit by design
+  Result(T value) : state_(std::move(value)) {}        // NOLINT: implicit by design
+  Result(Status status) : state_(std::move(status)) {  // NOLINT: implicit by design
     LEVADA_CHECK(!std::get<Status>(state_).ok(), "a Result needs a value or a failure");
   }
 
   bool ok() const { return std::holds_alternative<T>(state_); }
   Status status() const { return ok() ? Status() : std::get<Status>(state_); }
-  T& value() & { check(); return std::get<T>(state_); }
-  const T& value() const& { check(); return std::get<T>(state_); }
-  T&& value() && { check(); return std::get<T>(std::move(state_)); }
+  T& value() & {
+    check();
+    return std::get<T>(state_);
+  }
+  const T& value() const& {
+    check();
+    return std::get<T>(state_);
+  }
+  T&& value() && {
+    check();
+    return std::get<T>(std::move(state_));
+  }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
   T& operator*() & { return value(); }
@@ -92,10 +101,9 @@ class [[nodiscard]] Result {
 
 #define LEVADA_CONCAT_INNER(a, b) a##b
 #define LEVADA_CONCAT(a, b) LEVADA_CONCAT_INNER(a, b)
-#define LEVADA_RETURN_IF_ERROR(expr)                                   \
-  do {                                                                 \
-    if (::levada::Status levada_status = (expr); !levada_status.ok())  \
-      return levada_status;                                            \
+#define LEVADA_RETURN_IF_ERROR(expr)                                                        \
+  do {                                                                                      \
+    if (::levada::Status levada_status = (expr); !levada_status.ok()) return levada_status; \
   } while (0)
 #define LEVADA_ASSIGN_OR_RETURN(lhs, expr) \
   LEVADA_ASSIGN_OR_RETURN_IMPL(LEVADA_CONCAT(levada_result_, __LINE__), lhs, expr)

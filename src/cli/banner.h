@@ -1,5 +1,6 @@
 // What: what a newcomer sees when the server is up: the URL and snippets that can be pasted.
-// Owner: none. Thread: main.
+// Owner: none.
+// Thread: main.
 // Invariant: printed once the port accepts connections.
 #pragma once
 

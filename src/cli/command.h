@@ -1,5 +1,6 @@
 // What: the subcommands of `levada` and what they share: exit codes and how a failure is told.
-// Owner: none. Thread: main.
+// Owner: none.
+// Thread: main.
 // Invariant: exit 0 success, 1 a failure at run time, 2 the user's input (flags, recipe, model files, port, memory).
 // Each command prints answers on stdout and everything else on stderr.
 #pragma once

@@ -1,5 +1,6 @@
 // What: from engine options to a loaded rank: device, model, KV pool, tokenizer.
-// Owner: the caller owns everything returned. Thread: start-up only.
+// Owner: the caller owns everything returned.
+// Thread: start-up only.
 // Invariant: every failure is a Status whose sentence names the option, file or number at fault and the remedy.
 #pragma once
 

@@ -14,7 +14,7 @@ struct Command {
 
 constexpr std::array kCommands{
     Command{"serve", levada::cli::serve_command, "serve a model over HTTP (levada serve --help lists every flag)"},
-    Command{"bench", levada::cli::bench_command, "measure: levada bench radix|sched|decode --json"},
+    Command{"bench", levada::cli::bench_command, "measure: levada bench radix|sched|decode|http --json"},
     Command{"doctor", levada::cli::doctor_command, "say what this machine can and can't do"},
     Command{"version", levada::cli::version_command, "print version and commit"},
 };

@@ -1,5 +1,6 @@
 // What: turns what a user calls a model into a path: the name `smollm2`, a GGUF file, or a Hugging Face folder.
-// Owner: none. Thread: any.
+// Owner: none.
+// Thread: any.
 // Invariant: never downloads anything; a name that is not known and not a path is answered with what would be accepted.
 #pragma once
 

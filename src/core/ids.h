@@ -1,5 +1,6 @@
 // What: the identifiers that cross rooms, as types that don't convert into each other.
-// Owner: value types. Thread: any.
+// Owner: value types.
+// Thread: any.
 // Invariant: a RequestId is unique for the life of the process (the client's own `rid` is a string kept by serve).
 // PageId 0 is an ordinary page; kNoPage marks "none".
 #pragma once

@@ -14,11 +14,11 @@
 namespace levada::core {
 
 struct KvPlane {
-  std::string name;                // "k", "v", ...
-  std::string group = "target";    // identity and hits are per group (law 8): "target", later "draft"
+  std::string name;              // "k", "v", ...
+  std::string group = "target";  // identity and hits are per group (law 8): "target", later "draft"
   DType dtype = DType::kF32;
-  std::int32_t elements_per_token = 0;   // per layer
-  std::vector<std::int32_t> layers;      // owning layers, ascending
+  std::int32_t elements_per_token = 0;  // per layer
+  std::vector<std::int32_t> layers;     // owning layers, ascending
 
   std::int64_t bytes_per_token_per_layer() const;
 };

@@ -32,7 +32,7 @@ struct Request {
   SamplingParams sampling;
   CacheNamespace cache_namespace;
   std::int32_t priority = 0;
-  std::int64_t arrival_us = 0;   // Clock time at the server's door
+  std::int64_t arrival_us = 0;  // Clock time at the server's door
 };
 
 enum class FinishReason : std::uint8_t { kStop, kLength, kAbort, kError };
@@ -50,10 +50,10 @@ struct Finish {
 struct OutputDelta {
   RequestId request{};
   std::vector<Token> token_ids;
-  std::string text;                  // always valid UTF-8
+  std::string text;  // always valid UTF-8
   std::int32_t prompt_tokens = 0;
-  std::int32_t cached_tokens = 0;    // at first admission; 0 <= cached <= prompt
-  std::int32_t completion_tokens = 0;   // cumulative
+  std::int32_t cached_tokens = 0;      // at first admission; 0 <= cached <= prompt
+  std::int32_t completion_tokens = 0;  // cumulative
   std::optional<Finish> finish;
 };
 

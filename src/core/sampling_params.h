@@ -1,5 +1,6 @@
 // What: what a client may ask of sampling, already checked against the vocabulary (serve checks, law 11).
-// Owner: the request. Thread: immutable once submitted.
+// Owner: the request.
+// Thread: immutable once submitted.
 // Invariant: temperature 0 means greedy; top_k <= 0 means off; every number is finite.
 // Formulas: penalties as OpenAI documents them: logit -= frequency * count(output) + presence * (count(output) > 0);
 // repetition penalty as in CTRL (arXiv 1909.05858 §4.1) over prompt and output: logit > 0 ? logit / r : logit * r.
@@ -26,17 +27,15 @@ struct SamplingParams {
   std::uint64_t seed = 0;
 
   std::int32_t max_new_tokens = 128;
-  std::int32_t min_new_tokens = 0;   // stop ids, eos and stop strings are ignored before
+  std::int32_t min_new_tokens = 0;  // stop ids, eos and stop strings are ignored before
   bool ignore_eos = false;
   std::vector<Token> stop_token_ids;
-  std::vector<std::string> stop;     // never empty strings
+  std::vector<std::string> stop;  // never empty strings
   bool skip_special_tokens = true;
-  bool no_stop_trim = false;         // keep the matched stop string in the text
+  bool no_stop_trim = false;  // keep the matched stop string in the text
 
   bool greedy() const { return temperature == 0.0f || top_k == 1; }
-  bool penalised() const {
-    return frequency_penalty != 0.0f || presence_penalty != 0.0f || repetition_penalty != 1.0f;
-  }
+  bool penalised() const { return frequency_penalty != 0.0f || presence_penalty != 0.0f || repetition_penalty != 1.0f; }
 };
 
 }  // namespace levada::core

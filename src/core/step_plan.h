@@ -18,17 +18,17 @@ namespace levada::core {
 // [range.first, range.end()). block_table entry p covers tokens [p * page_size, (p + 1) * page_size).
 struct PlanSlice {
   TokenRange range;
-  std::int32_t first_row = 0;            // in StepPlan::tokens
-  std::int32_t block_table_first = 0;    // in StepPlan::block_tables
-  std::int32_t block_table_pages = 0;    // >= pages for range.end() tokens
-  std::int32_t sample_row = -1;          // index into StepPlan::samples, or -1: no token wanted (chunk not the last)
+  std::int32_t first_row = 0;          // in StepPlan::tokens
+  std::int32_t block_table_first = 0;  // in StepPlan::block_tables
+  std::int32_t block_table_pages = 0;  // >= pages for range.end() tokens
+  std::int32_t sample_row = -1;        // index into StepPlan::samples, or -1: no token wanted (chunk not the last)
 };
 
 // How to choose the token after the last row of a slice. Randomness is counter-based on (seed, position), so a request's
 // tokens don't depend on its neighbours.
 struct SampleRow {
-  std::int32_t row = 0;                  // row of StepPlan::tokens whose logits are used
-  std::int32_t position = 0;             // position the sampled token will have
+  std::int32_t row = 0;       // row of StepPlan::tokens whose logits are used
+  std::int32_t position = 0;  // position the sampled token will have
   float temperature = 1.0f, top_p = 1.0f, min_p = 0.0f;
   std::int32_t top_k = 0;
   std::uint64_t seed = 0;
@@ -52,7 +52,7 @@ struct StepPlan {
   std::vector<Token> tokens;
   std::vector<std::int32_t> positions;
   std::vector<PlanSlice> slices;
-  std::vector<std::int32_t> block_tables;   // page indices, see PlanSlice
+  std::vector<std::int32_t> block_tables;  // page indices, see PlanSlice
   std::vector<SampleRow> samples;
   std::vector<FutureToken> future_tokens;
   std::vector<Token> history;
@@ -63,8 +63,7 @@ struct StepResult {
   StepId step{};
   // A failed step fails its requests, not the process; then sampled is empty.
   Status status;
-  std::vector<Token> sampled;               // one per StepPlan::samples
-  std::int64_t compute_us = 0;
+  std::vector<Token> sampled;  // one per StepPlan::samples
 };
 
 }  // namespace levada::core

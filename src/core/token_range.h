@@ -1,7 +1,8 @@
 // What: TokenRange, the label every array of per-token rows travels with (law 1).
-// Owner: value type. Thread: any.
-// Invariant: row i of the array belongs to token first + i of the request; count == rows at every hand-over.
-// Positions are 0-based over the request's whole token list (prompt, then output).
+// Owner: value type.
+// Thread: any.
+// Invariant: row i of the array belongs to token first + i of the request; count == rows at every hand-over. Positions
+// are 0-based over the request's whole token list (prompt, then output).
 #pragma once
 
 #include <cstdint>

@@ -20,13 +20,16 @@ class LayerReady {
  public:
   explicit LayerReady(int layers);
   // The event may be null when the bytes are in place already.
-  void mark(int layer, std::shared_ptr<Event> event);   // shared: producer may go before the last waiter
+  void mark(int layer, std::shared_ptr<Event> event);  // shared: producer may go before the last waiter
   void fail(Status status);
   // Blocks until marked, then orders `stream` behind the event.
   Status wait(int layer, Stream& stream);
 
  private:
-  struct Gate { bool recorded = false; std::shared_ptr<Event> event; };
+  struct Gate {
+    bool recorded = false;
+    std::shared_ptr<Event> event;
+  };
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Gate> gates_;

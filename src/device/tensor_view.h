@@ -46,7 +46,10 @@ struct TensorView {
     for (int d = 0; d < rank; ++d) count *= shape[static_cast<std::size_t>(d)];
     return count;
   }
-  template <class T> T* as() const { return static_cast<T*>(data); }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
 };
 
 }  // namespace levada::device

@@ -1,8 +1,8 @@
 // What: how many pages the KV pool gets: the one place where capacity is decided (law 5).
 // Owner: none, a pure function.
 // Thread: any.
-// Invariant: the answer holds at least one page more than nothing useful: a pool that cannot hold one page and its next
-// token is refused with the numbers and the remedy.
+// Invariant: at least one page is chosen; a pool that would hold none, or would not fit the free memory, is refused with
+// the numbers and the remedy.
 #pragma once
 
 #include <cstdint>

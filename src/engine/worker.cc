@@ -1,6 +1,5 @@
 #include "engine/worker.h"
 
-#include <chrono>
 #include <exception>
 
 #include "base/mailbox.h"
@@ -21,7 +20,6 @@ struct Worker::Impl {
   }
 
   core::StepResult execute(core::StepPlan& plan) {
-    const auto start = std::chrono::steady_clock::now();
     core::StepResult result;
     result.step = plan.step;
     Result<std::vector<core::Token>> sampled = compute(plan);
@@ -31,8 +29,6 @@ struct Worker::Impl {
       result.status = sampled.status();
     }
     previous_samples = result.sampled;
-    const auto taken = std::chrono::steady_clock::now() - start;
-    result.compute_us = std::chrono::duration_cast<std::chrono::microseconds>(taken).count();
     return result;
   }
 

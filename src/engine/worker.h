@@ -15,7 +15,7 @@ namespace levada::engine {
 class Worker final : public core::StepExecutor {
  public:
   Worker(std::unique_ptr<model::Model> model, std::unique_ptr<model::KvPool> pool);
-  ~Worker() override;   // finishes the plans already submitted, then joins
+  ~Worker() override;  // finishes the plans already submitted, then joins
 
   void submit(std::unique_ptr<core::StepPlan> plan) override;
   void set_result_sink(std::function<void(core::StepResult)> sink) override;

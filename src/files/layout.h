@@ -1,7 +1,8 @@
 // What: arithmetic every reader shares: how many bytes a shape takes, and how names from a file are shown.
-// Owner: none. Thread: any. Private to the room.
-// Invariant: no multiplication here overflows; what passed expected_bytes() makes TensorInfo::elements() safe.
-// Messages begin with `where`, "FILE: tensor 'NAME'".
+// Owner: none.
+// Thread: any. Private to the room.
+// Invariant: no multiplication here overflows; what passed expected_bytes() makes TensorInfo::elements() safe. Messages
+// begin with `where`, "FILE: tensor 'NAME'".
 #pragma once
 
 #include <cstdint>

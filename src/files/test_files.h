@@ -1,7 +1,8 @@
 // What: what this room's tests write files with: a byte builder, both formats' writers, a folder that goes away.
-// Owner: the test. Thread: one.
-// Invariant: writers write exactly what they are told, right or wrong, so that damage can be spelt out.
-// Independent of the readers: nothing here includes their parsers.
+// Owner: the test.
+// Thread: one.
+// Invariant: writers write exactly what they are told, right or wrong, so that damage can be spelt out. Independent of
+// the readers: nothing here includes their parsers.
 #pragma once
 
 #include <gtest/gtest.h>

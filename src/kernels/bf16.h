@@ -1,7 +1,8 @@
 // What: Bf16, the upper half of a float32, with the one rounding we use: to nearest, ties to even.
-// Owner: value type. Thread: any.
-// Invariant: widening is exact; a NaN stays a NaN; a finite float may round to infinity.
-// The vector kernels widen on their own; narrowing happens here only.
+// Owner: value type.
+// Thread: any.
+// Invariant: widening is exact; a NaN stays a NaN; a finite float may round to infinity. The vector kernels widen on
+// their own; narrowing happens here only.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,9 @@
 // What: the shape contracts of Ops, checked at the entry of every table. A breach ends the process with the argument's
-// name. Owner: none. Thread: any. Invariant: after a check the kernel may index without looking again. Outside numbers
-// (token ids, lengths) were checked at the border (law 11); what fails here is our own mistake.
+// name.
+// Owner: none.
+// Thread: any.
+// Invariant: after a check the kernel may index without looking again. Outside numbers (token ids, lengths) were
+// checked at the border (law 11); what fails here is our own mistake.
 #pragma once
 
 #include <span>

@@ -1,10 +1,11 @@
 // What: the CPU kernels a decoder layer is made of, as launchers on TensorView. One table (Ops) per instruction set.
-// Owner: all memory is the caller's. Thread: one caller at a time per ThreadPool.
-// Invariant (batch invariance): a row's result depends on that row's inputs alone, never on how many rows there are, on
-// where a chunk was cut or on the number of threads: every output element is summed in one fixed order. This makes
-// chunked == whole, batch == solo and warm == cold hold bit for bit in float32.
-// Activations are float32. Weights and KV may be float32 or bfloat16. `ref/` holds the plain twins that tests compare
-// with. Formulas: ../shared/spec/models.md §0.
+// Owner: all memory is the caller's.
+// Thread: one caller at a time per ThreadPool. Invariant (batch invariance): a row's result depends on that row's
+// inputs alone, never on how many rows there are, on where a chunk was cut or on the number of threads: every output
+// element is summed in one fixed order. This makes chunked == whole, batch == solo and warm == cold hold bit for bit in
+// float32. Activations are float32. Weights and KV may be float32 or bfloat16. `ref/` holds the plain twins that tests
+// compare with.
+// Formulas: docs/models.md.
 #pragma once
 
 #include <cstdint>

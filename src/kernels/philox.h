@@ -1,7 +1,9 @@
 // What: Philox 4x32-10, the counter-based generator of Salmon et al. 2011 ("Parallel random numbers: as easy as 1, 2,
-// 3"). Owner: none, stateless. Thread: any. Invariant: the same counter and key give the same four words everywhere;
-// known answers are in sampling_test.cc. Used with one counter per sampled position, so no stream has to be carried
-// along.
+// 3").
+// Owner: none, stateless.
+// Thread: any.
+// Invariant: the same counter and key give the same four words everywhere; known answers are in sampling_test.cc. Used
+// with one counter per sampled position, so no stream has to be carried along.
 #pragma once
 
 #include <array>

@@ -1,8 +1,9 @@
 // What: sample_token, the one sampler of all CPU tables, and the counter-based generator it draws from.
-// Owner: none; logits are the caller's and clobbered. Thread: any; calls on different logits may run at once.
-// Invariant: the token depends on logits and params alone, on every CPU alike: one compilation, no fused
-// multiply-adds, no libm.
-// NaN counts as -inf, +inf as the largest float; when nothing is left, the lowest id that isn't banned is taken.
+// Owner: none; logits are the caller's and clobbered.
+// Thread: any; calls on different logits may run at once.
+// Invariant: the token depends on logits and params alone, on every CPU alike: one compilation, no fused multiply-adds,
+// no libm. NaN counts as -inf, +inf as the largest float; when nothing is left, the lowest id that isn't banned is
+// taken.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // What: tensors with seeded random contents, and a paged cache, for the tests of this room.
-// Owner: a Tensor owns its memory; views must not outlive it. Thread: one.
-// Invariant: the same seed gives the same numbers everywhere.
-// Test code only.
+// Owner: a Tensor owns its memory; views must not outlive it.
+// Thread: one.
+// Invariant: the same seed gives the same numbers everywhere. Test code only.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,7 +1,8 @@
 // What: ThreadPool, the fixed set of threads that CPU kernels split their rows over.
-// Owner: one per engine worker, injected into Context. Thread: parallel_for from one thread at a time.
-// Invariant: thread 0 is the caller; workers sleep when idle (a short bounded spin first, no busy waiting).
-// Splitting never changes a result: each output element is computed by one thread in a fixed order.
+// Owner: one per engine worker, injected into Context.
+// Thread: parallel_for from one thread at a time.
+// Invariant: thread 0 is the caller; workers sleep when idle (a short bounded spin first, no busy waiting). Splitting
+// never changes a result: each output element is computed by one thread in a fixed order.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // What: RadixTree, which prefixes have their KV in pages, shared by all requests of a namespace; LRU eviction of what
-// nobody uses. Owner: the scheduler owns it; it owns its nodes and, through PageLease::adopt, the pages of their keys.
+// nobody uses.
+// Owner: the scheduler owns it; it owns its nodes and, through PageLease::adopt, the pages of their keys.
 // Thread: the scheduler's.
 // Invariant: keys start and end on page borders; a locked node's ancestors are locked; one match allocates nothing and
 // copies no key byte; look-ups are pure except for recency (law 6).

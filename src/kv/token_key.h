@@ -1,8 +1,9 @@
 // What: TokenKey, an O(1) view of the key a prefix is stored under: a run of tokens (S22) or of bigrams (S21) in a
-// namespace. Owner: never owns; the token array behind it must outlive the call it is passed to. Nodes store compact
-// owned copies. Thread: value type. Invariant: a bigram key of n tokens has n - 1 elements, element i being (t[i],
-// t[i+1]); it compares raw tokens shifted by one, nothing is materialised. Lengths are in elements; page alignment
-// applies to elements.
+// namespace.
+// Owner: never owns; the token array behind it must outlive the call it is passed to. Nodes store compact owned copies.
+// Thread: value type.
+// Invariant: a bigram key of n tokens has n - 1 elements, element i being (t[i], t[i+1]); it compares raw tokens
+// shifted by one, nothing is materialised. Lengths are in elements; page alignment applies to elements.
 #pragma once
 
 #include <cstdint>

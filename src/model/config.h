@@ -3,7 +3,7 @@
 // Thread: any.
 // Invariant: every number lies in the range check_config() allows before anything is computed from it (law 11). What we
 // don't implement (biases, sliding windows, other rope types) is refused by its name, never ignored.
-// Fields: ../shared/spec/models.md §0-2.
+// Fields: docs/models.md.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // Owner: the caller.
 // Thread: any.
 // Invariant: angles are float32 products of float32 frequencies, as the checkpoints were trained and checked with.
-// Formulas: ../shared/spec/models.md §0 (default), §4 (yarn); linear and llama3 as their published definitions.
+// Formulas: docs/models.md (default, yarn); linear and llama3 as their published definitions.
 #pragma once
 
 #include <vector>

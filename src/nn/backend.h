@@ -1,7 +1,7 @@
 // What: Backend, the operations a decoder layer is made of, over at::Tensor: our kernels on the CPU, libtorch on CUDA.
 // Owner: the model owns its backend; a StepInputs belongs to one forward step and must not outlive the plan behind it.
 // Thread: one step at a time, on the worker's thread.
-// Invariant: the same formulas whatever the backend (spec: ../shared/spec/models.md §0); outputs are written to memory
+// Invariant: the same formulas whatever the backend (docs/models.md); outputs are written to memory
 // the caller owns.
 // Activations are float32 on the CPU and the weights' dtype on CUDA. Torch exceptions pass through.
 #pragma once

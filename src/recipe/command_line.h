@@ -1,5 +1,6 @@
 // What: turns a command line into option values: recipe first, then `--set` and flags, later ones winning.
-// Owner: none; values land in the structs behind the table. Thread: start-up only.
+// Owner: none; values land in the structs behind the table.
+// Thread: start-up only.
 // Invariant: an unknown flag is an error with the nearest name; nothing is taken from the environment.
 // Why not CLI11: flags come from OptionTable, and CLI11 reports an unknown flag without the nearest known name.
 #pragma once

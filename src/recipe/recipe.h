@@ -1,5 +1,6 @@
 // What: reads a YAML recipe into option tables and prints what is in force.
-// Owner: none; values land in the structs behind the table. Thread: start-up only.
+// Owner: none; values land in the structs behind the table.
+// Thread: start-up only.
 // Invariant: a recipe is a map of rooms, each a map of options: nothing nests deeper. Unknown rooms and options, bad
 // values, duplicates and damaged YAML are kInvalidArgument "FILE:LINE: what is wrong", with the nearest known name.
 // Format: docs in README; every key is the flag's name with underscores.

@@ -1,5 +1,6 @@
 // What: the scheduler's options; defaults are written here and nowhere else.
-// Owner: cli fills it from flags and recipe. Thread: immutable after start.
+// Owner: cli fills it from flags and recipe.
+// Thread: immutable after start.
 // Invariant: names are SGLang's flag spellings with underscores.
 #pragma once
 

@@ -1,8 +1,9 @@
 // What: PlanBuilder, writes one StepPlan from request states, and Flight, the Brain's memory of a submitted plan.
-// Owner: the Brain. Thread: the scheduler's.
+// Owner: the Brain.
+// Thread: the scheduler's.
 // Invariant: it is the only place that moves planned_tokens, pending_samples and plans_in_flight forward; the pages for
-// every row are in the request's table before it is added.
-// A row whose token is still being sampled refers to the plan submitted just before.
+// every row are in the request's table before it is added. A row whose token is still being sampled refers to the plan
+// submitted just before.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,9 @@
-// What: PrefillAdmission, how much prefill one step takes on: the pure policy of spec/serving.md M1.
-// Owner: made anew for each step by the Brain. Thread: the scheduler's; it holds numbers only.
+// What: PrefillAdmission, how much prefill one step takes on: the pure policy (M1 in docs/spec-map.md).
+// Owner: made anew for each step by the Brain.
+// Thread: the scheduler's; it holds numbers only.
 // Invariant: what is granted fits the pages offered; a granted part of a prompt ends on a page border; after a part was
-// granted nothing else is, so at most one request is unfinished.
-// Decode rows do not count against the chunk budget: a step has at most max_running_requests of them.
+// granted nothing else is, so at most one request is unfinished. Decode rows do not count against the chunk budget: a
+// step has at most max_running_requests of them.
 #pragma once
 
 #include <cstdint>

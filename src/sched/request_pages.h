@@ -1,5 +1,6 @@
 // What: RequestPages, the pages one request reads and writes: the tree's for its committed prefix, its own behind them.
-// Owner: the request's state. Thread: the scheduler's.
+// Owner: the request's state.
+// Thread: the scheduler's.
 // Invariant: table_[0, shared_) are the tree's and locked; table_[shared_, size) are the lease's, in order, behind the
 // duplicates_ that plans in flight may still read. Nothing is given back while such a plan is in flight (law 3).
 //

@@ -1,5 +1,6 @@
 // What: RequestState, everything the Brain knows of one request, and its lengths, kept apart by name (law 1).
-// Owner: the Brain, from submit() until the last plan containing it has been applied. Thread: the scheduler's.
+// Owner: the Brain, from submit() until the last plan containing it has been applied.
+// Thread: the scheduler's.
 // Invariant: computed_tokens <= planned_tokens <= tokens.size() + pending_samples; check() asserts what each phase
 // needs.
 //

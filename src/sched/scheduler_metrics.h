@@ -1,5 +1,6 @@
 // What: SchedulerMetrics, the series the scheduler feeds, looked up once by name.
-// Owner: the Brain; the objects live in Metrics. Thread: the scheduler's.
+// Owner: the Brain; the objects live in Metrics.
+// Thread: the scheduler's.
 // Invariant: no name or label look-up after construction. Per-request series (latencies, token counters) are serve's,
 // which knows whether a client streams.
 #pragma once

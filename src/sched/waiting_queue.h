@@ -1,7 +1,8 @@
 // What: WaitingQueue, who is admitted next: first come first served, or the longest cached prefix first (lpm).
-// Owner: the Brain; it borrows the states. Thread: the scheduler's.
-// Invariant: retracted requests stand at the head whatever the policy, so that a started answer is never starved.
-// lpm may starve a prompt without any cached prefix while others keep arriving; fcfs never does.
+// Owner: the Brain; it borrows the states.
+// Thread: the scheduler's.
+// Invariant: retracted requests stand at the head whatever the policy, so that a started answer is never starved. lpm
+// may starve a prompt without any cached prefix while others keep arriving; fcfs never does.
 #pragma once
 
 #include <deque>

@@ -1,8 +1,9 @@
 // What: AddedTokenMatcher, which finds the texts of added tokens (<|im_start|> …) before the text is pre-tokenized.
-// Owner: the Tokenizer. Thread: any.
+// Owner: the Tokenizer.
+// Thread: any.
 // Invariant: leftmost match first, longest of those; matches don't overlap. single_word, lstrip and rstrip as Hugging
-// Face's tokenizers library has them.
-// A byte trie; text without a first byte of any added token is skipped at memory speed.
+// Face's tokenizers library has them. A byte trie; text without a first byte of any added token is skipped at memory
+// speed.
 #pragma once
 
 #include <array>

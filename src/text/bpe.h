@@ -1,8 +1,9 @@
 // What: Bpe, byte-pair merging of one piece of text.
-// Owner: the Tokenizer. Thread: encode() from any thread, each with its own Scratch.
+// Owner: the Tokenizer.
+// Thread: encode() from any thread, each with its own Scratch.
 // Invariant: among all adjacent pairs that have a merge, the one of lowest rank, leftmost first, is merged next. A byte
-// without a token is dropped (its neighbours become adjacent) or becomes `unknown`, as Hugging Face's BPE does.
-// Time: O(n log n) in the piece's bytes, also for a megabyte of one letter.
+// without a token is dropped (its neighbours become adjacent) or becomes `unknown`, as Hugging Face's BPE does. Time:
+// O(n log n) in the piece's bytes, also for a megabyte of one letter.
 #pragma once
 
 #include <array>

@@ -1,8 +1,9 @@
 // What: the alphabet in which byte-level BPE vocabularies are written: one printable character per byte value.
-// Owner: process-wide constants. Thread: any.
-// Invariant: a bijection between 256 bytes and 256 code points below U+0144.
-// Bytes that are printable in Latin-1 (! to ~, U+00A1 to U+00AC, U+00AE to U+00FF) stand for themselves; the other 68,
-// in order, are U+0100 onwards: a space is U+0120, "Ġ".
+// Owner: process-wide constants.
+// Thread: any.
+// Invariant: a bijection between 256 bytes and 256 code points below U+0144. Bytes that are printable in Latin-1 (! to
+// ~, U+00A1 to U+00AC, U+00AE to U+00FF) stand for themselves; the other 68, in order, are U+0100 onwards: a space is
+// U+0120, "Ġ".
 #pragma once
 
 #include <optional>

@@ -1,8 +1,9 @@
 // What: the three Unicode classes that pre-tokenizers ask for: letters \p{L}, numbers \p{N}, white space \s.
-// Owner: a process-wide constant table. Thread: any.
-// Invariant: \s is the White_Space property, as in the regex engine Hugging Face uses; classes don't overlap.
-// Source of the classes: ICU's character database (Unicode 15 in Debian 12).
-// ASCII is answered from a table, other code points from ICU's trie.
+// Owner: a process-wide constant table.
+// Thread: any.
+// Invariant: \s is the White_Space property, as in the regex engine Hugging Face uses; classes don't overlap. Source of
+// the classes: ICU's character database (Unicode 15 in Debian 12). ASCII is answered from a table, other code points
+// from ICU's trie.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // What: ChatTemplate, a model's Jinja chat template, rendered by the engine built from llama.cpp's sources.
-// Owner: whoever parsed it. Thread: render() from any thread.
+// Owner: whoever parsed it.
+// Thread: render() from any thread.
 // Invariant: untrusted templates can't hang or crash the process: nesting depth, source length, steps and output size
 // are bounded, and a bound that is hit is a kInvalidArgument that names it. Options set as Hugging Face does:
 // trim_blocks and lstrip_blocks on; raise_exception, strftime_now, tojson known.

@@ -1,8 +1,8 @@
 // What: FlatMap, an open-addressing hash map from 64-bit keys to 64-bit values for tables built once and read often.
-// Owner: its holder. Thread: look-ups from any thread once filled.
-// Invariant: at most half full, so that a miss ends within a few slots; keys are never removed.
-// Exists because merges are looked up for every adjacent pair of every piece.
-// kEmpty (all bits set) isn't a legal key.
+// Owner: its holder.
+// Thread: look-ups from any thread once filled.
+// Invariant: at most half full, so that a miss ends within a few slots; keys are never removed. Exists because merges
+// are looked up for every adjacent pair of every piece. kEmpty (all bits set) isn't a legal key.
 #pragma once
 
 #include <cstdint>

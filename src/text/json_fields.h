@@ -1,7 +1,8 @@
 // What: typed look-ups in a parsed JSON file, each naming the field when it has the wrong type.
-// Owner: views into a simdjson document, which must outlive them. Thread: the parser's.
-// Invariant: absent and null mean the same ("not said"); a value of another type is kDataLoss, never a guess.
-// Private to this room's .cc files.
+// Owner: views into a simdjson document, which must outlive them.
+// Thread: the parser's.
+// Invariant: absent and null mean the same ("not said"); a value of another type is kDataLoss, never a guess. Private
+// to this room's .cc files.
 #pragma once
 
 #include <simdjson.h>

@@ -1,5 +1,6 @@
 // What: the pre-tokenizers of the field's byte-level BPE models: they cut text into pieces that merges never cross.
-// Owner: PieceSplitter lives for one text. Thread: its owner's.
+// Owner: PieceSplitter lives for one text.
+// Thread: its owner's.
 // Invariant: the pieces concatenated are the text; time is linear in the text, whatever it holds (no backtracking).
 // Hand-written matchers of four published regexes (see pre_tokenizer.cc), equal to Hugging Face's on tests/vectors.
 // Names: those of GGUF's tokenizer.ggml.pre; regexes: those of tokenizer.json.

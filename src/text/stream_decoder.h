@@ -1,8 +1,11 @@
 // What: StreamDecoder, tokens in, text out: the one hold-back buffer for incomplete characters and possible stop
-// strings (law 9). Owner: one per running request. Thread: its owner's. Invariant: what push() and finish() return,
-// concatenated, is valid UTF-8 and never contains a matched stop string (unless keep_stop); a byte sequence that can't
-// become valid gives U+FFFD at once and doesn't stall the stream; an incomplete tail becomes one U+FFFD at finish().
-// Only a suffix that is a proper prefix of some stop string is withheld.
+// strings (law 9).
+// Owner: one per running request.
+// Thread: its owner's.
+// Invariant: what push() and finish() return, concatenated, is valid UTF-8 and never contains a matched stop string
+// (unless keep_stop); a byte sequence that can't become valid gives U+FFFD at once and doesn't stall the stream; an
+// incomplete tail becomes one U+FFFD at finish(). Only a suffix that is a proper prefix of some stop string is
+// withheld.
 #pragma once
 
 #include <bitset>

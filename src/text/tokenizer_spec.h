@@ -1,8 +1,9 @@
 // What: TokenizerSpec, what a tokenizer file says, whatever its format: the seam between the two loaders and Tokenizer.
-// Owner: built by a loader, consumed by the Tokenizer's constructor. Thread: its owner's.
+// Owner: built by a loader, consumed by the Tokenizer's constructor.
+// Thread: its owner's.
 // Invariant: every id is in [0, kMaxVocabulary); ids and texts of `added` are unique; merges name existing tokens. The
-// loaders check; nothing later does.
-// A vocabulary entry that isn't written in the byte alphabet keeps its raw text and is unreachable by merging.
+// loaders check; nothing later does. A vocabulary entry that isn't written in the byte alphabet keeps its raw text and
+// is unreachable by merging.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // What: UTF-8 decoding, one code point at a time, and the lossy streaming sanitizer behind StreamDecoder.
-// Owner: none (free functions) and whoever streams (Utf8Sanitizer). Thread: its owner's.
+// Owner: none (free functions) and whoever streams (Utf8Sanitizer).
+// Thread: its owner's.
 // Invariant: well-formedness is Unicode's table 3-7: no surrogates, no overlong forms, nothing above U+10FFFF; each
 // maximal subpart of an ill-formed sequence counts as one error, as in WHATWG's decoder and Python's errors="replace".
 // Format: the Unicode Standard, section 3.9.

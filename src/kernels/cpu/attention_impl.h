@@ -1,8 +1,9 @@
 // What: causal attention over the paged cache for one instruction set: blocks of keys, running softmax, spans merged.
-// Owner: none. Thread: any, on disjoint query rows.
+// Owner: none.
+// Thread: any, on disjoint query rows.
 // Invariant: key blocks and spans start at fixed positions and a row adds its keys in ascending order, so a row's bits
-// depend on its position and the cache alone: not on the chunk, the tile or which thread took which span.
-// Included once by each avx*_table.cc, which supplies V.
+// depend on its position and the cache alone: not on the chunk, the tile or which thread took which span. Included once
+// by each avx*_table.cc, which supplies V.
 #pragma once
 
 #include "kernels/cpu/dot_impl.h"

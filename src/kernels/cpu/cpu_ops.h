@@ -1,7 +1,8 @@
 // What: CpuOps, Ops on one KernelTable: checks shapes, splits the work over the pool, lends scratch.
-// Owner: whoever called make_cpu_ops; borrows the pool, which must outlive it. Thread: as ThreadPool.
-// Invariant: how the work is split never shows in a result (see Ops).
-// Scratch is per thread and grows to the largest need seen.
+// Owner: whoever called make_cpu_ops; borrows the pool, which must outlive it.
+// Thread: as ThreadPool.
+// Invariant: how the work is split never shows in a result (see Ops). Scratch is per thread and grows to the largest
+// need seen.
 #pragma once
 
 #include "kernels/cpu/table.h"

@@ -1,8 +1,9 @@
 // What: the dot-product tile under linear and attention: R rows of x with four rows of w.
-// Owner: none. Thread: any.
+// Owner: none.
+// Thread: any.
 // Invariant: lane l of an output's sum takes k = l, l + width, l + 2 width, … in this order, then lanes are added as
-// Vec::sum4 says. R, the type that carries w and the neighbours in the tile never change that.
-// Included once by each avx*_table.cc, which supplies V.
+// Vec::sum4 says. R, the type that carries w and the neighbours in the tile never change that. Included once by each
+// avx*_table.cc, which supplies V.
 #pragma once
 
 #include <immintrin.h>

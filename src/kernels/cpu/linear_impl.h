@@ -1,8 +1,8 @@
 // What: linear for one instruction set. Few rows: weights stream from memory once and are widened in the tile. Many
 // rows: a panel of weights is widened into the second-level cache, where every tile of rows meets it.
-// Owner: none. Thread: any, on disjoint columns.
-// Invariant: see dot_impl.h; both ways give the same bits.
-// Included once by each avx*_table.cc, which supplies V.
+// Owner: none.
+// Thread: any, on disjoint columns.
+// Invariant: see dot_impl.h; both ways give the same bits. Included once by each avx*_table.cc, which supplies V.
 #pragma once
 
 #include "kernels/cpu/dot_impl.h"

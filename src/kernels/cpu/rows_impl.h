@@ -1,7 +1,7 @@
 // What: the row-wise kernels for one instruction set: RMS norm, rotation, SwiGLU, and the exp they and attention share.
-// Owner: none. Thread: any, on disjoint rows.
-// Invariant: a row's bits depend on that row alone.
-// Included once by each avx*_table.cc, which supplies V.
+// Owner: none.
+// Thread: any, on disjoint rows.
+// Invariant: a row's bits depend on that row alone. Included once by each avx*_table.cc, which supplies V.
 #pragma once
 
 #include "kernels/cpu/table.h"

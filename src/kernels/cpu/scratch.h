@@ -1,7 +1,8 @@
 // What: thread_scratch, memory a kernel needs for the length of one call.
-// Owner: the calling thread. Thread: any; each has its own.
-// Invariant: aligned to a cache line; the contents are unspecified.
-// A second call on the same thread invalidates the first one's memory.
+// Owner: the calling thread.
+// Thread: any; each has its own.
+// Invariant: aligned to a cache line; the contents are unspecified. A second call on the same thread invalidates the
+// first one's memory.
 #pragma once
 
 #include <cstdint>

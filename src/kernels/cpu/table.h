@@ -1,9 +1,10 @@
 // What: KernelTable, the plain-pointer kernels that are compiled once per instruction set, and their arguments.
-// Owner: static tables; all memory, scratch included, is the caller's. Thread: any, on disjoint outputs.
-// Invariant: arguments are checked by CpuOps before they come here; kernels never allocate and never fail.
-// The files behind a table are compiled with their own -m flags: they use nothing from the standard library's
-// templates, whose instantiations the linker could otherwise share with code that must run on any CPU. Sizes and
-// strides are in elements.
+// Owner: static tables; all memory, scratch included, is the caller's.
+// Thread: any, on disjoint outputs.
+// Invariant: arguments are checked by CpuOps before they come here; kernels never allocate and never fail. The files
+// behind a table are compiled with their own -m flags: they use nothing from the standard library's templates, whose
+// instantiations the linker could otherwise share with code that must run on any CPU. Sizes and strides are in
+// elements.
 #pragma once
 
 #include <cstdint>

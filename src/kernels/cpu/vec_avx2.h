@@ -1,8 +1,9 @@
 // What: Vec, eight floats of AVX2 + FMA: the vocabulary the kernels of cpu/*_impl.h are written in.
-// Owner: value type. Thread: any.
+// Owner: value type.
+// Thread: any.
 // Invariant: every operation is one rounding per lane, so a kernel's result doesn't depend on how its loops are tiled;
-// sum4 and sum add lanes in the same order: l + (l + 4), then + 2, then + 1.
-// Included only by files compiled with -mavx2 -mfma.
+// sum4 and sum add lanes in the same order: l + (l + 4), then + 2, then + 1. Included only by files compiled with
+// -mavx2 -mfma.
 #pragma once
 
 #include <immintrin.h>

@@ -1,7 +1,8 @@
 // What: RefOps, the plain twin of every kernel: loops over the formulas, sums in double, one thread.
-// Owner: whoever called make_cpu_ops; borrows the pool. Thread: as Ops.
-// Invariant: written to be read beside the formulas, not to be fast; what the tuned tables are tested against.
-// It serves CPUs without AVX2 as well.
+// Owner: whoever called make_cpu_ops; borrows the pool.
+// Thread: as Ops.
+// Invariant: written to be read beside the formulas, not to be fast; what the tuned tables are tested against. It
+// serves CPUs without AVX2 as well.
 #pragma once
 
 #include "kernels/ops.h"

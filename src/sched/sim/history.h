@@ -1,8 +1,9 @@
 // What: run_history(), one seed of random traffic against a Brain and a ScriptedModel, judged request by request.
-// Owner: tests. Thread: one.
-// Invariant: everything random comes from the seed, so a failing seed replays exactly.
-// Judged: every answer equals the solo reference (or is a prefix of it when aborted or failed), one finish each, audit
-// clean after the history, all pages back; freed pages are poisoned after each event.
+// Owner: tests.
+// Thread: one.
+// Invariant: everything random comes from the seed, so a failing seed replays exactly. Judged: every answer equals the
+// solo reference (or is a prefix of it when aborted or failed), one finish each, audit clean after the history, all
+// pages back; freed pages are poisoned after each event.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // What: ScriptedModel, a StepExecutor for simulators whose next token is a hash of the context it can actually read
 // through the block table; ScriptedReference, the same model over a plain token list.
-// Owner: tests and benches. Thread: one; compute_one() decides when a plan is done, so delays are the caller's choice.
+// Owner: tests and benches.
+// Thread: one; compute_one() decides when a plan is done, so delays are the caller's choice.
 // Invariant: each KV slot remembers token, position and a hash of the whole context it was computed from. A wrong page,
 // a missing write, a page reused too early or a token out of order changes every later token of the request.
 #pragma once

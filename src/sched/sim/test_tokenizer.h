@@ -1,7 +1,7 @@
 // What: test_tokenizer(), SmolLM2's tokenizer from tests/vectors, loaded once per test process.
-// Owner: the process. Thread: any.
-// Invariant: its first 320 ids that simulators use all have bytes or are special.
-// No format of its own.
+// Owner: the process.
+// Thread: any.
+// Invariant: its first 320 ids that simulators use all have bytes or are special. No format of its own.
 #pragma once
 
 #include <memory>

@@ -1,8 +1,9 @@
 // What: RenderBudget, the work a template may do on this thread; cmake/Jinja.cmake puts calls to it into the engine.
-// Owner: ChatTemplate::parse() and render(), each for its own duration. Thread: the one that made it (thread-local).
-// Invariant: once a limit is hit, every later call throws too, so that the engine's catch (...) can't swallow it for long.
-// Limits: steps (statements, values, list items, recursion), live values, bytes of text copied, stack.
-// Outside a budget all calls do nothing.
+// Owner: ChatTemplate::parse() and render(), each for its own duration.
+// Thread: the one that made it (thread-local).
+// Invariant: once a limit is hit, every later call throws too, so that the engine's catch (...) can't swallow it for
+// long. Limits: steps (statements, values, list items, recursion), live values, bytes of text copied, stack. Outside a
+// budget all calls do nothing.
 #pragma once
 
 #include <cstddef>

@@ -6,8 +6,9 @@ preset=${1:?usage: scripts/build.sh PRESET}
 start=$SECONDS
 if [ ! -e "build/$preset/build.ninja" ]; then
   echo "[build] configuring $preset"
-  cmake --preset "$preset" >"/tmp/levada-configure.$$" 2>&1 || { cat "/tmp/levada-configure.$$"; exit 1; }
-  rm -f "/tmp/levada-configure.$$"
+  log=$(mktemp)
+  trap 'rm -f "$log"' EXIT
+  cmake --preset "$preset" >"$log" 2>&1 || { cat "$log"; exit 1; }
 fi
 cmake --build --preset "$preset"
 printf '[build] %s took %d min %02d s\n' "$preset" $(((SECONDS - start) / 60)) $(((SECONDS - start) % 60))

@@ -27,8 +27,20 @@ else
   say "Debian packages: all present"
 fi
 
+# Changes ("", "-2", "-3", …) when what is unpacked below changes: no clone takes a cache that was filled otherwise.
+revision=""
 key=$(cat scripts/requirements-*.txt | sha256sum | cut -c1-16)
-cache="${XDG_CACHE_HOME:-$HOME/.cache}/levada/deps-$key"
+home=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6 || true)}
+caches="${XDG_CACHE_HOME:-${home:+$home/.cache}}"
+[ -n "$caches" ] || die "no home folder: set HOME or XDG_CACHE_HOME"
+cache="$caches/levada/deps-$key$revision"
+mkdir -p "$caches/levada"
+# One clone fills a cache, the others wait for it. The lock goes with this process, however it ends.
+exec 9>"$cache.lock"
+if ! flock -n 9; then
+  say "Python packages: waiting for another setup.sh that fills $cache"
+  flock 9
+fi
 if [ ! -e "$cache/complete" ]; then
   say "Python packages: filling $cache (about 1 GB to download, once)"
   rm -rf "$cache"
@@ -52,5 +64,9 @@ if [ ! -e "$cache/complete" ]; then
 else
   say "Python packages: all present in $cache"
 fi
-ln -sfn "$cache" .deps
+# Build folders watch `complete`: a link that moves to an older cache must still make them configure again.
+if [ "$(readlink .deps || true)" != "$cache" ]; then
+  touch "$cache/complete"
+  ln -sfn "$cache" .deps
+fi
 say "done"

@@ -5,15 +5,10 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/overloaded.h"
+
 namespace levada {
 namespace {
-
-template <class... Cases>
-struct Overloaded : Cases... {
-  using Cases::operator()...;
-};
-template <class... Cases>
-Overloaded(Cases...) -> Overloaded<Cases...>;
 
 std::string flag_of(std::string_view name) {
   std::string flag = "--" + std::string(name);
@@ -128,7 +123,7 @@ std::string OptionTable::Option::allowed() const {
   if (std::holds_alternative<std::string*>(target_)) return "any text";
   std::string text = std::holds_alternative<double*>(target_) ? "a number" : "a whole number";
   if (range_) text += " from " + print_bound(range_->first) + " to " + print_bound(range_->second);
-  if (std::holds_alternative<std::optional<std::int64_t>*>(target_)) text += ", or null";
+  if (takes_null()) text += ", or null";
   return text;
 }
 

@@ -34,6 +34,8 @@ class OptionTable {
     // "--chunked-prefill-size", then its aliases.
     const std::vector<std::string>& flags() const { return flags_; }
     bool is_switch() const { return is_switch_; }
+    // "null" unsets it; any other option has a value always.
+    bool takes_null() const { return std::holds_alternative<std::optional<std::int64_t>*>(target_); }
     // The present value in the form a recipe would write it; an unset optional is "null".
     std::string value() const;
     // "a whole number from 1 to 65536": what set() accepts, for messages and --help.

@@ -33,13 +33,23 @@ Status for_each_entry(std::string_view name, const YAML::Node& map, const std::s
   return {};
 }
 
+// YAML has several spellings of null (null, ~, nothing at all); options know one, and most know none.
+Status apply_option(const std::string& room, const std::string& key, const YAML::Node& value,
+                    const OptionTable& table) {
+  if (!value.IsNull()) return table.set(room, key, value.Scalar());
+  const OptionTable::Option* option = table.find(room, key);
+  if (option != nullptr && !option->takes_null())
+    return invalid_argument(room + "." + key + " must be " + option->allowed() + ", got null");
+  return table.set(room, key, "null");
+}
+
 Status apply_room(std::string_view name, const std::string& room, const YAML::Node& options, const OptionTable& table) {
   if (options.IsNull()) return {};
   return for_each_entry(name, options, "section '" + room + "'",
                         [&](const YAML::Node& key_node, const std::string& key, const YAML::Node& value) -> Status {
-                          if (!value.IsScalar())
+                          if (!value.IsScalar() && !value.IsNull())
                             return fault(name, value, room + "." + key + " must be a single value");
-                          const Status set = table.set(room, key, value.Scalar());
+                          const Status set = apply_option(room, key, value, table);
                           return set.ok() ? set : fault(name, key_node, set.message());
                         });
 }

@@ -16,12 +16,14 @@ struct Rooms {
   std::int64_t page_size = 16;
   std::string device = "cpu";
   bool disable_radix_cache = false;
+  std::optional<std::int64_t> max_total_tokens;
   OptionTable table;
 
   Rooms() {
     table.begin_room("engine");
     table.add("page_size", &page_size, "tokens per page").range(1, 1024);
     table.add("device", &device, "where").choices({"cpu", "cuda"});
+    table.add("max_total_tokens", &max_total_tokens, "room of the pool").range(1, 1 << 20);
     table.begin_room("sched");
     table.add("disable_radix_cache", &disable_radix_cache, "no prefix reuse");
   }
@@ -41,6 +43,24 @@ TEST(Recipe, EmptyRecipeAndEmptySectionChangeNothing) {
   EXPECT_TRUE(apply_recipe("", "r.yaml", rooms.table).ok());
   EXPECT_TRUE(apply_recipe("engine:\n", "r.yaml", rooms.table).ok());
   EXPECT_EQ(rooms.page_size, 16);
+}
+
+TEST(Recipe, NullUnsetsWhatMayBeUnset) {
+  for (const char* null : {"null", "~", "", "\"null\""}) {
+    Rooms rooms;
+    rooms.max_total_tokens = 4096;
+    ASSERT_TRUE(apply_recipe("engine:\n  max_total_tokens: " + std::string(null) + "\n", "r.yaml", rooms.table).ok());
+    EXPECT_EQ(rooms.max_total_tokens, std::nullopt) << "written as '" << null << "'";
+  }
+}
+
+TEST(Recipe, NullIsRefusedWhereAValueIsNeeded) {
+  Rooms rooms;
+  const auto message = [&](const char* yaml) { return apply_recipe(yaml, "r.yaml", rooms.table).message(); };
+  EXPECT_THAT(message("engine:\n  device: null\n"), HasSubstr("r.yaml:2: engine.device must be one of cpu, cuda"));
+  EXPECT_THAT(message("engine:\n  page_size:\n"), HasSubstr("got null"));
+  EXPECT_THAT(message("engine:\n  model: ~\n"), HasSubstr("unknown option engine.model"));
+  EXPECT_EQ(rooms.device, "cpu");
 }
 
 // Each fault is answered with file, line and what would be right.
@@ -78,9 +98,11 @@ TEST(Recipe, WhatIsPrintedReadsBackTheSame) {
   first.page_size = 32;
   first.disable_radix_cache = true;
   Rooms second;
+  second.max_total_tokens = 4096;  // unset in the first
   ASSERT_TRUE(apply_recipe(print_recipe(first.table), "printed", second.table).ok());
   EXPECT_EQ(second.page_size, 32);
   EXPECT_TRUE(second.disable_radix_cache);
+  EXPECT_EQ(second.max_total_tokens, std::nullopt);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 
 namespace levada::device {
 
@@ -13,6 +14,7 @@ struct SystemMemory {
   std::int64_t available_bytes = 0;
 };
 
-SystemMemory read_system_memory();
+// `root` is where proc and sys are looked for; tests bring a tree of their own.
+SystemMemory read_system_memory(const std::filesystem::path& root = "/");
 
 }  // namespace levada::device

@@ -194,6 +194,7 @@ set(jinja_copied
   json.cpp json.h unicode.cpp unicode.h jinja/lexer.cpp jinja/lexer.h jinja/parser.cpp jinja/parser.h
   jinja/runtime.cpp jinja/runtime.h jinja/string.cpp jinja/string.h jinja/utils.h jinja/value.cpp jinja/value.h)
 foreach(file ${jinja_copied})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${jinja_from}/${file}")
   string(MAKE_C_IDENTIFIER "jinja_text_${file}" variable)
   if(NOT DEFINED ${variable})
     file(READ "${jinja_from}/${file}" ${variable})

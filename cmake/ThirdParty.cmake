@@ -1,4 +1,8 @@
 # Every third party under one name, so that a room says what it uses and nothing about where it lies.
+
+# scripts/setup.sh touches it whenever the dependencies change: then everything below is looked up again.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${LEVADA_DEPS_DIR}/complete")
+
 find_package(Threads REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(simdjson REQUIRED)

@@ -130,11 +130,11 @@ Snapshot Brain::snapshot() const {
 Status Brain::audit() const {
   std::vector<const kv::PageLease*> leases;
   const auto visit = [&](const RequestState& state) {
-    state.check(layout_.page_size_tokens());
     leases.push_back(&state.pages.lease());
+    return state.verify(layout_.page_size_tokens());
   };
-  for (const auto& [id, state] : live_) visit(*state);
-  for (const auto& state : draining_) visit(*state);
+  for (const auto& [id, state] : live_) LEVADA_RETURN_IF_ERROR(visit(*state));
+  for (const auto& state : draining_) LEVADA_RETURN_IF_ERROR(visit(*state));
   LEVADA_RETURN_IF_ERROR(kv::audit(pool_, tree_, leases));
   const auto listed = static_cast<std::size_t>(waiting_.size()) + running_.size() + (chunked_ != nullptr ? 1 : 0);
   if (listed != live_.size()) return internal_error("a live request is in no queue, or in two");

@@ -10,6 +10,8 @@ namespace levada::sched {
 std::unique_ptr<core::StepPlan> Brain::next_plan() {
   const std::size_t most_in_flight = options_.disable_overlap_schedule ? 1 : 2;
   if (flights_.size() >= most_in_flight || live_.empty()) return nullptr;
+  // What came after a flush must not read the cache before it. A flush waits for a plan in flight, so this ends.
+  if (!flushes_.empty()) return nullptr;
   make_room();
   admit();
   if (decode_rows_.empty() && prefill_rows_.empty()) return nullptr;

@@ -364,6 +364,26 @@ TEST(Brain, FlushIsRefusedWhileRequestsRunAndEmptiesTheTreeAfterwards) {
   EXPECT_EQ(bench.brain.snapshot().free_pages, bench.limits.total_pages);
 }
 
+TEST(Brain, WhatComesAfterAFlushReadsNothingCachedBeforeIt) {
+  Bench bench({});
+  bench.submit(1, prompt(20), 40);
+  bench.turn();
+  bench.turn();
+  bench.plan();
+  bench.abort(1);  // its pages stay until the plan in flight is applied
+  bool flushed = false;
+  bench.brain.flush_cache([&](Status status) { flushed = status.ok(); });
+  EXPECT_FALSE(flushed);
+  bench.submit(2, prompt(20), 3);
+  bench.plan();
+  EXPECT_EQ(bench.model.in_flight(), 1u);
+  bench.run_until_idle();
+  EXPECT_TRUE(flushed);
+  EXPECT_EQ(bench.reason(2), FinishReason::kLength);
+  EXPECT_EQ(bench.answers[2].cached_tokens, 0);
+  bench.expect_all_returned();
+}
+
 TEST(Brain, LpmAdmitsTheLongestCachedPrefixFirst) {
   Scene setup;
   setup.options.schedule_policy = "lpm";

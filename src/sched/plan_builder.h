@@ -35,7 +35,6 @@ class PlanBuilder {
   void add_decode(RequestState& state);
   // The next `extend_tokens` of its input; samples if they are the last.
   void add_prefill(RequestState& state, std::int32_t extend_tokens);
-  bool empty() const { return flight_.rows.empty(); }
   std::unique_ptr<core::StepPlan> take_plan();
   Flight take_flight() { return std::move(flight_); }
 

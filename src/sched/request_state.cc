@@ -1,9 +1,8 @@
 #include "sched/request_state.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
-
-#include "base/check.h"
 
 namespace levada::sched {
 
@@ -21,22 +20,26 @@ RequestState::RequestState(core::Request the_request, kv::NamespaceRef ns, StopR
   }
 }
 
-void RequestState::check(std::int32_t page_size_tokens) const {
-  LEVADA_CHECK(computed_tokens <= planned_tokens, "what is computed was planned");
-  LEVADA_CHECK(planned_tokens <= known_tokens() + pending_samples, "only known or asked-for tokens are planned");
-  LEVADA_CHECK(planned_tokens <= pages.size() * page_size_tokens, "every planned token has its page");
-  LEVADA_CHECK(pages.shared_pages() * page_size_tokens <= planned_tokens, "the tree holds planned tokens only");
-  LEVADA_CHECK(plans_in_flight >= 0 && plans_in_flight <= 2, "at most two plans are in flight");
+Status RequestState::verify(std::int32_t page_size_tokens) const {
+  const char* broken = nullptr;
+  const auto require = [&](bool holds, const char* what) {
+    if (!holds && broken == nullptr) broken = what;
+  };
+  require(computed_tokens <= planned_tokens, "what is computed was planned");
+  require(planned_tokens <= known_tokens() + pending_samples, "only known or asked-for tokens are planned");
+  require(planned_tokens <= pages.size() * page_size_tokens, "every planned token has its page");
+  require(pages.shared_pages() * page_size_tokens <= planned_tokens, "the tree holds planned tokens only");
+  require(plans_in_flight >= 0 && plans_in_flight <= 2, "at most two plans are in flight");
   switch (phase) {
-    case Phase::kWaiting:
-      LEVADA_CHECK(pages.size() == 0 && plans_in_flight == 0, "a waiting request holds nothing");
-      break;
+    case Phase::kWaiting: require(pages.size() == 0 && plans_in_flight == 0, "a waiting request holds nothing"); break;
     case Phase::kPrefilling:
-      LEVADA_CHECK(planned_tokens < input_tokens && pending_samples == 0, "a chunk is missing, no token is asked for");
+      require(planned_tokens < input_tokens && pending_samples == 0, "a chunk is missing, no token is asked for");
       break;
-    case Phase::kRunning: LEVADA_CHECK(planned_tokens >= input_tokens, "its whole input is planned"); break;
-    case Phase::kDraining: LEVADA_CHECK(plans_in_flight > 0, "it waits for a plan"); break;
+    case Phase::kRunning: require(planned_tokens >= input_tokens, "its whole input is planned"); break;
+    case Phase::kDraining: require(plans_in_flight > 0, "it waits for a plan"); break;
   }
+  if (broken == nullptr) return {};
+  return internal_error("request " + std::to_string(core::value(request.id)) + " breaks its invariant: " + broken);
 }
 
 }  // namespace levada::sched

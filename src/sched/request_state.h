@@ -1,7 +1,7 @@
 // What: RequestState, everything the Brain knows of one request, and its lengths, kept apart by name (law 1).
 // Owner: the Brain, from submit() until the last plan containing it has been applied.
 // Thread: the scheduler's.
-// Invariant: computed_tokens <= planned_tokens <= tokens.size() + pending_samples; check() asserts what each phase
+// Invariant: computed_tokens <= planned_tokens <= tokens.size() + pending_samples; verify() knows what each phase
 // needs.
 //
 //   kWaiting ──admit──> kPrefilling ──last chunk planned──> kRunning ──finish──> kDraining ──last plan applied──> gone
@@ -55,7 +55,6 @@ struct RequestState {
   std::int32_t known_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
   std::int32_t produced() const { return known_tokens() - prompt_tokens(); }
   std::int32_t new_tokens_left() const { return stop_rules.max_new_tokens - produced() - pending_samples; }
-  bool admitted() const { return phase == Phase::kPrefilling || phase == Phase::kRunning; }
   // The token that ends it by length is in flight already, unless something ends it before.
   bool last_token_planned() const { return pending_samples > 0 && new_tokens_left() <= 0; }
   bool wants_decode() const { return phase == Phase::kRunning && !retract_pending && new_tokens_left() > 0; }
@@ -65,8 +64,8 @@ struct RequestState {
     return {std::span(tokens).first(static_cast<std::size_t>(count)), name_space.id()};
   }
 
-  // Aborts when the lengths or the pages contradict the phase.
-  void check(std::int32_t page_size_tokens) const;
+  // kInternal naming the request and the invariant when the lengths or the pages contradict the phase.
+  Status verify(std::int32_t page_size_tokens) const;
 };
 
 }  // namespace levada::sched

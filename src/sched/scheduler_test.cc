@@ -15,19 +15,43 @@ namespace {
 using core::FinishReason;
 using core::RequestId;
 
-// Computes every plan on a thread of its own, as a worker does.
+// Computes every plan on a thread of its own, as a worker does; while held, only as many as allowed.
 class ThreadedModel final : public core::StepExecutor {
  public:
   ThreadedModel() : model_(64, 4, 320), worker_("model", [this] { loop(); }) {}
-  ~ThreadedModel() override { plans_.close(); }
+  ~ThreadedModel() override {
+    release();
+    plans_.close();
+  }
   void submit(std::unique_ptr<core::StepPlan> plan) override { plans_.push(std::move(plan)); }
   void set_result_sink(std::function<void(core::StepResult)> sink) override { model_.set_result_sink(std::move(sink)); }
 
+  void hold() {
+    std::lock_guard lock(mutex_);
+    held_ = true;
+  }
+  void allow(int plans) {
+    std::lock_guard lock(mutex_);
+    allowed_ += plans;
+    gate_.notify_all();
+  }
+  void release() {
+    std::lock_guard lock(mutex_);
+    held_ = false;
+    gate_.notify_all();
+  }
+
  private:
+  void wait_at_gate() {
+    std::unique_lock lock(mutex_);
+    gate_.wait(lock, [&] { return !held_ || allowed_ > 0; });
+    if (held_) --allowed_;
+  }
   void loop() {
     std::vector<std::unique_ptr<core::StepPlan>> taken;
     while (plans_.take(taken)) {
       for (auto& plan : taken) {
+        wait_at_gate();
         model_.submit(std::move(plan));
         model_.compute_one();
       }
@@ -35,6 +59,10 @@ class ThreadedModel final : public core::StepExecutor {
     }
   }
   sim::ScriptedModel model_;
+  std::mutex mutex_;
+  std::condition_variable gate_;
+  bool held_ = false;
+  int allowed_ = 0;
   Mailbox<std::unique_ptr<core::StepPlan>> plans_;
   Thread worker_;
 };
@@ -68,14 +96,17 @@ class RecordingSink final : public core::OutputSink {
 
 struct Running {
   Running() : loop("sched", [this] { scheduler.run(); }) {}
-  ~Running() { scheduler.stop(); }
+  ~Running() {
+    scheduler.stop();
+    model.release();
+  }
 
   void submit(std::uint64_t id, std::int32_t max_new) {
     core::Request request;
     request.id = RequestId{id};
     request.prompt = {1, 2, 3, 4, 5, static_cast<core::Token>(id)};
     request.sampling.max_new_tokens = max_new;
-    scheduler.submit(std::move(request));
+    EXPECT_TRUE(scheduler.submit(std::move(request)).ok());
   }
 
   SystemClock clock;
@@ -100,14 +131,14 @@ TEST(Scheduler, RequestsFromManyThreadsAreAllAnswered) {
 
 TEST(Scheduler, AbortEndsARunningRequest) {
   Running running;
+  running.model.hold();
   running.submit(1, 190);
+  running.model.allow(1);
   running.sink.wait_for_tokens(1, 1);
   running.scheduler.abort(RequestId{1}, {StatusCode::kAborted, "the client left"});
   const core::Finish finish = running.sink.wait_for_finish(1);
-  // The answer may have ended by itself before the abort arrived.
-  if (finish.reason != FinishReason::kLength) {
-    EXPECT_EQ(finish.status.message(), "the client left");
-  }
+  EXPECT_EQ(finish.reason, FinishReason::kAbort);
+  EXPECT_EQ(finish.status.message(), "the client left");
 }
 
 TEST(Scheduler, AuditAndInspectRunOnTheSchedulersThread) {
@@ -135,19 +166,17 @@ TEST(Scheduler, FlushAnswersOnceTheLastPlanIsApplied) {
 }
 
 TEST(Scheduler, StopEndsLiveRequestsAndRunReturns) {
-  RecordingSink* sink = nullptr;
-  {
-    auto running = std::make_unique<Running>();
-    sink = &running->sink;
-    running->submit(1, 190);
-    running->sink.wait_for_tokens(1, 1);
-    running->scheduler.stop();
-    const core::Finish finish = sink->wait_for_finish(1);
-    if (finish.reason != FinishReason::kLength) {
-      EXPECT_EQ(finish.reason, FinishReason::kAbort);
-      EXPECT_EQ(finish.status.code(), StatusCode::kUnavailable);
-    }
-  }  // joins
+  Running running;
+  running.model.hold();
+  running.submit(1, 190);
+  running.model.allow(1);
+  running.sink.wait_for_tokens(1, 1);
+  running.scheduler.stop();
+  const core::Finish finish = running.sink.wait_for_finish(1);
+  EXPECT_EQ(finish.reason, FinishReason::kAbort);
+  EXPECT_EQ(finish.status.code(), StatusCode::kUnavailable);
+  running.model.release();
+  running.loop.join();
 }
 
 TEST(Scheduler, StepDoesNothingWhenThereIsNothingToDo) {
@@ -162,7 +191,7 @@ TEST(Scheduler, StepDoesNothingWhenThereIsNothingToDo) {
   request.id = RequestId{1};
   request.prompt = {1, 2, 3};
   request.sampling.max_new_tokens = 1;
-  scheduler.submit(request);
+  EXPECT_TRUE(scheduler.submit(request).ok());
   EXPECT_TRUE(scheduler.step());
   EXPECT_FALSE(scheduler.step());  // the only token is asked for; it waits for the result
   EXPECT_TRUE(model.compute_one());

@@ -53,8 +53,8 @@ void InputBuffer::commit(std::size_t count) {
 }
 
 Connection::Connection(asio::ip::tcp::socket socket, std::shared_ptr<Loop> loop, Site& site)
-    : socket_(std::move(socket)),
-      loop_(std::move(loop)),
+    : loop_(std::move(loop)),
+      socket_(std::move(socket)),
       site_(site),
       max_pending_bytes_(site.options().max_pending_bytes),
       since_(steady_clock::now()),
@@ -293,7 +293,7 @@ void Connection::begin_linger() {
 
 void Connection::lose() {
   if (closed_) return;
-  std::function<void()> callback;
+  std::function<void()> callback, unneeded;  // destroyed outside the lock: they may hold a Responder
   {
     std::lock_guard lock(mutex_);
     if (exchange_.phase == Phase::kWaiting || exchange_.phase == Phase::kStreaming) {
@@ -302,6 +302,11 @@ void Connection::lose() {
       site_.count_response(exchange_.status);
       exchange_.phase = Phase::kLost;
       callback = std::exchange(exchange_.on_gone, nullptr);
+    } else if (exchange_.phase == Phase::kDone) {
+      // Complete, though the client didn't take it: nobody is told, and what the callback holds is let go.
+      site_.count_response(exchange_.status);
+      exchange_.phase = Phase::kNone;
+      unneeded.swap(exchange_.on_gone);
     }
     outbox_.clear();
     gone_ = true;

@@ -112,8 +112,8 @@ class Connection final : public TurnTaker, public std::enable_shared_from_this<C
   void probe();
   void watch_for_loss();
 
+  const std::shared_ptr<Loop> loop_;  // shared: see Loop; before the socket, whose end still needs it
   boost::asio::ip::tcp::socket socket_;
-  const std::shared_ptr<Loop> loop_;  // shared: see Loop
   Site& site_;
   const std::size_t max_pending_bytes_;
 

@@ -95,6 +95,33 @@ TEST_F(LimitsTest, without_an_allowed_origin_no_such_header_is_sent) {
   EXPECT_THAT(socket.read_until("hello"), testing::Not(HasSubstr("Access-Control")));
 }
 
+TEST(ConnectionLimit, who_comes_when_all_connections_are_in_use_gets_503_until_one_is_free) {
+  TestServer site({.max_connections = 2});
+  site.server->route("GET", "/hello", [](Request, Responder out) { out.respond(200, "text/plain", "hello"); });
+  site.start();
+  RawSocket first(site.port());
+  auto second = std::make_unique<RawSocket>(site.port());
+  for (RawSocket* socket : {&first, second.get()}) {
+    socket->send(kHello);
+    ASSERT_THAT(socket->read_until("hello"), HasSubstr("200 OK"));
+  }
+  RawSocket third(site.port());
+  const std::string answer = third.read_all();
+  EXPECT_TRUE(third.ended());
+  EXPECT_THAT(answer, AllOf(StartsWith("HTTP/1.1 503 "), HasSubstr("Connection: close\r\n"),
+                            HasSubstr("all of this server's 2 connections are in use")));
+  first.send(kHello);
+  EXPECT_THAT(first.read_until("hello"), HasSubstr("200 OK")) << "who is in stays in";
+  second->reset();
+  std::string last;
+  for (int i = 0; i < 1000 && last.find("200 OK") == last.npos; ++i) {  // until the server has seen the reset
+    RawSocket again(site.port());
+    again.send(kHello);
+    last = again.read_until("hello");
+  }
+  EXPECT_THAT(last, HasSubstr("200 OK"));
+}
+
 // Two thousand connections of seeded noise, half of it a valid request with some bytes changed: the server answers or
 // closes, and serves the next one.
 TEST_F(LimitsTest, random_bytes_never_hang_or_end_it) {

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "http/connection.h"
 #include "http/listener.h"
+#include "http/text.h"
 
 namespace levada::http {
 namespace asio = boost::asio;
@@ -44,6 +45,7 @@ struct Server::Impl final : Site {
   RouteAnswer method_missing(const std::string& method, const std::map<std::string, Method>& methods) const;
   void accept();
   void on_accepted(const error_code& error, asio::ip::tcp::socket socket);
+  void turn_away(asio::ip::tcp::socket socket);
   void tick();
   void begin_stop(milliseconds grace);
   std::vector<std::shared_ptr<Connection>> open_connections() const;
@@ -134,6 +136,10 @@ void Server::Impl::accept() {
 void Server::Impl::on_accepted(const error_code& error, asio::ip::tcp::socket socket) {
   if (!acceptor_.is_open()) return;
   if (!error) {
+    if (connections_.size() >= options_.max_connections) {
+      turn_away(std::move(socket));
+      return accept();
+    }
     auto connection = std::make_shared<Connection>(std::move(socket), loop_, *this);
     connections_.emplace(connection.get(), connection);
     connection->start();
@@ -147,6 +153,23 @@ void Server::Impl::on_accepted(const error_code& error, asio::ip::tcp::socket so
   accept_timer_.async_wait([this](const error_code& cancelled) {
     if (!cancelled && acceptor_.is_open()) accept();
   });
+}
+
+// Best effort: nothing is read, so that a flood of connections costs no state at all.
+void Server::Impl::turn_away(asio::ip::tcp::socket socket) {
+  const std::string body = error_body(503, "all of this server's " + std::to_string(options_.max_connections) +
+                                               " connections are in use; try again later");
+  std::string answer;
+  append_head(answer, {.status = 503,
+                       .content_type = "application/json",
+                       .content_length = body.size(),
+                       .keep_alive = false,
+                       .common_lines = common_lines_});
+  answer += body;
+  error_code ignored;
+  socket.non_blocking(true, ignored);
+  socket.write_some(asio::buffer(answer), ignored);  // fits: the send buffer is empty
+  count_response(503);
 }
 
 void Server::Impl::on_closed(Connection& connection) {

@@ -62,6 +62,7 @@ struct ServerOptions {
   std::chrono::milliseconds idle_timeout{300'000};  // keep-alive
   std::string allow_origin = "*";                   // Access-Control-Allow-Origin of every response; empty: none
   std::size_t max_pending_bytes = 8u << 20;         // a stream whose client reads too slowly is closed beyond this
+  std::size_t max_connections = 4096;               // who comes when so many are open gets 503 and is closed
 };
 
 class Server {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <future>
 #include <mutex>
 #include <stdexcept>
 
@@ -309,19 +310,45 @@ TEST(Server, a_responder_may_outlive_its_server) {
   Responder kept;
   {
     TestServer site;
-    std::atomic<bool> called = false;
+    std::promise<void> called;
     site.server->route("GET", "/keep", [&](Request, Responder out) {
       kept = std::move(out);
-      called = true;
-      called.notify_all();
+      called.set_value();
     });
     site.start();
     RawSocket socket(site.port());
     socket.send("GET /keep HTTP/1.1\r\nHost: h\r\n\r\n");
-    called.wait(false);
+    called.get_future().wait();
   }
   kept.respond(200, "text/plain", "nobody hears this");
   EXPECT_TRUE(kept.client_gone());
+}
+
+// The client reads nothing, so that a write waits in the socket when the server ends: the connection, its socket and
+// the loop then live by the Responder alone.
+TEST(Server, a_responder_with_bytes_under_way_may_outlive_its_server_and_die_on_another_thread) {
+  Responder kept;
+  std::unique_ptr<RawSocket> socket;
+  {
+    TestServer site;
+    std::promise<void> called;
+    site.server->route("GET", "/keep", [&](Request, Responder out) {
+      out.start_stream(200, "application/octet-stream");
+      out.write(std::string(7 << 20, 'x'));
+      kept = std::move(out);
+      called.set_value();
+    });
+    site.start();
+    socket = std::make_unique<RawSocket>(site.port(), 4096);
+    socket->send("GET /keep HTTP/1.1\r\nHost: h\r\n\r\n");
+    called.get_future().wait();
+    socket->read_until("x");
+  }
+  EXPECT_TRUE(kept.client_gone());
+  const Thread last("last-holder", [responder = std::move(kept)]() mutable {
+    responder.write("nobody hears this");
+    responder = Responder();
+  });
 }
 
 TEST(Server, what_is_posted_before_run_is_queued_and_a_stop_before_run_ends_it_at_once) {

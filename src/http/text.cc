@@ -37,14 +37,6 @@ std::string_view date_line() {
   return {line, length};
 }
 
-std::string_view error_type(int status) {
-  switch (status) {
-    case 404: return "not_found_error";
-    case 503: return "service_unavailable_error";
-    default: return status >= 500 ? "internal_server_error" : "invalid_request_error";
-  }
-}
-
 }  // namespace
 
 std::string_view reason_of(int status) {
@@ -109,6 +101,22 @@ void append_chunk(std::string& out, std::string_view bytes) {
   out += "\r\n";
   out += bytes;
   out += "\r\n";
+}
+
+std::string_view error_type(int status) {
+  switch (status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 409: return "conflict_error";
+    case 413: return "PayloadTooLargeError";  // SGLang's name for it
+    case 429: return "rate_limit_error";
+    case 499: return "aborted";
+    case 501:  // what the client used is unknown here; trying again won't help
+    case 505: return "invalid_request_error";
+    case 503: return "service_unavailable_error";
+    default: return status >= 500 ? "internal_server_error" : "invalid_request_error";
+  }
 }
 
 std::string error_body(int status, std::string_view message) {

@@ -34,6 +34,8 @@ void append_head(std::string& out, const ResponseHead& head);
 void append_chunk(std::string& out, std::string_view bytes);
 inline constexpr std::string_view kLastChunk = "0\r\n\r\n";
 
+// The `type` of an error body, for every status the server answers with; docs/api.md lists them.
+std::string_view error_type(int status);
 // {"error":{"message":…,"type":…,"param":null,"code":status}}
 std::string error_body(int status, std::string_view message);
 

@@ -35,6 +35,15 @@ RC_GTEST_PROP(TextProperty, percent_encoding_every_byte_is_undone, (const std::s
   RC_ASSERT(percent_decode(encoded, true) == text);
 }
 
+TEST(Text, an_error_says_by_its_type_whose_fault_it_is) {
+  for (const int status : {400, 405, 408, 414, 417, 431, 501, 505})
+    EXPECT_EQ(error_type(status), "invalid_request_error") << status;
+  EXPECT_EQ(error_type(413), "PayloadTooLargeError");
+  EXPECT_EQ(error_type(429), "rate_limit_error");
+  EXPECT_EQ(error_type(500), "internal_server_error");
+  EXPECT_EQ(error_type(503), "service_unavailable_error");
+}
+
 TEST(Text, an_error_body_is_json_whatever_the_message_holds) {
   EXPECT_EQ(error_body(404, "nothing at /\"\\\n\xff"),
             R"({"error":{"message":"nothing at /\"\\??","type":"not_found_error","param":null,"code":404}})");

@@ -69,7 +69,7 @@ std::vector<Case> run_sched_bench(double scale, const text::Tokenizer* tokenizer
   options.chunked_prefill_size = kRequests * kPromptTokens;
   sched::Scheduler scheduler(options, {1'000'000, kPages, kVocab, {2}}, layout, executor, sink, tokenizer, clock,
                              metrics);
-  for (std::int32_t i = 0; i < kRequests; ++i) scheduler.submit(request(i));
+  for (std::int32_t i = 0; i < kRequests; ++i) LEVADA_CHECK(scheduler.submit(request(i)).ok(), "it never stops");
   scheduler.step();  // prefill of all
   scheduler.step();  // first decode, looked ahead
 

@@ -180,7 +180,7 @@ class Equivalence : public testing::TestWithParam<std::string> {
     Engine engine(setting, *device_, *tokenizer_);
     std::vector<Answer> answers;
     for (const core::Request& request : traffic.requests) {
-      engine.scheduler().submit(request);
+      EXPECT_TRUE(engine.scheduler().submit(request).ok());
       engine.fold.wait_for_tokens(request.id, SIZE_MAX);
       answers.push_back(engine.fold.of(request.id));
     }
@@ -192,7 +192,7 @@ class Equivalence : public testing::TestWithParam<std::string> {
     const Traffic traffic = random_traffic(seed, 24, tokenizer_->vocab_size());
     const std::vector<Answer> expected = solo(traffic);
     Engine engine(setting, *device_, *tokenizer_);
-    for (const core::Request& request : traffic.requests) engine.scheduler().submit(request);
+    for (const core::Request& request : traffic.requests) EXPECT_TRUE(engine.scheduler().submit(request).ok());
     for (const auto& [index, tokens] : traffic.abort_after_tokens) {
       const core::RequestId id = traffic.requests[index].id;
       engine.fold.wait_for_tokens(id, tokens);

@@ -3,6 +3,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/overloaded.h"
 #include "sched/brain.h"
 
 namespace levada::sched {
@@ -25,14 +26,8 @@ struct Audit {
   std::function<void(const Snapshot&, Status)> job;
 };
 struct Stop {};
+constexpr const char* kShuttingDown = "the server is shutting down";
 using Message = std::variant<core::StepResult, Submit, Abort, Flush, Inspect, Audit, Stop>;
-
-template <class... Fs>
-struct Overloaded : Fs... {
-  using Fs::operator()...;
-};
-template <class... Fs>
-Overloaded(Fs...) -> Overloaded<Fs...>;
 
 }  // namespace
 
@@ -94,7 +89,7 @@ void Scheduler::Impl::handle(Message& message) {
                  [&](Submit& m) {
                    const core::RequestId id = m.request.id;
                    brain.submit(std::move(m.request));
-                   if (stopping) brain.abort(id, unavailable("the server is shutting down"));
+                   if (stopping) brain.abort(id, unavailable(kShuttingDown));
                  },
                  [&](Abort& m) { brain.abort(m.id, m.why); },
                  [&](Flush& m) { brain.flush_cache(std::move(m.done)); },
@@ -102,7 +97,7 @@ void Scheduler::Impl::handle(Message& message) {
                  [&](Audit& m) { m.job(brain.snapshot(), brain.audit()); },
                  [&](Stop&) {
                    stopping = true;
-                   brain.abort_all(unavailable("the server is shutting down"));
+                   brain.abort_all(unavailable(kShuttingDown));
                  },
              },
              message);
@@ -122,7 +117,10 @@ void Scheduler::Impl::tell() {
 }
 
 Status Scheduler::check_fits(std::int32_t prompt_tokens) const { return impl_->brain.check_fits(prompt_tokens); }
-void Scheduler::submit(core::Request request) { impl_->mailbox->push(Submit{std::move(request)}); }
+Status Scheduler::submit(core::Request request) {
+  if (impl_->mailbox->push(Submit{std::move(request)})) return {};
+  return unavailable(kShuttingDown);
+}
 void Scheduler::abort(core::RequestId id, Status why) { impl_->mailbox->push(Abort{id, std::move(why)}); }
 void Scheduler::flush_cache(std::function<void(Status)> done) { impl_->mailbox->push(Flush{std::move(done)}); }
 void Scheduler::inspect(std::function<void(const Snapshot&)> job) { impl_->mailbox->push(Inspect{std::move(job)}); }

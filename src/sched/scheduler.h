@@ -54,8 +54,9 @@ class Scheduler {
   // kPayloadTooLarge (input longer than context or pool, with the numbers) or ok.
   Status check_fits(std::int32_t prompt_tokens) const;
 
-  // Posts. The answer, refusals included, arrives as deltas at the sink; kAlreadyExists if the id is live.
-  void submit(core::Request request);
+  // Posts. The answer, refusals included, arrives as deltas at the sink; kAlreadyExists if the id is live. kUnavailable
+  // once stop() has ended run(): no delta will come.
+  Status submit(core::Request request);
   // Idempotent; an unknown id is ignored. The request's last delta says kAbort.
   void abort(core::RequestId id, Status why);
   // Posts; `done` is called on the scheduler's thread: ok, or kFailedPrecondition naming how many requests run.
@@ -70,7 +71,7 @@ class Scheduler {
   // step() until stop(), sleeping on the mailbox when there is nothing to do.
   void run();
   // Live requests end with kAbort and kUnavailable; run() returns when every plan in flight has been applied. What is
-  // posted after that is dropped unanswered.
+  // posted after that is dropped unanswered; submit() says so.
   void stop();
 
  private:

@@ -50,7 +50,7 @@ TEST(TemplateLimits, DeepSourceIsRefused) {
   expect_limit(repeated("{% if a %}", 20000), "");
   expect_limit("{% if a %}" + repeated("{% elif b %}", 15000) + "{% endif %}", "");
   expect_limit(std::string(300'000, 'x'), "262144");
-  EXPECT_EQ(render("{{ 1" + repeated("+1", 1000) + " }}").value(), "1001");
+  EXPECT_EQ(render("{{ 1" + repeated("+1", 200) + " }}").value(), "201");
 }
 
 TEST(TemplateLimits, DeepValuesAreDestroyedWithoutRecursion) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/thread.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -61,7 +62,14 @@ struct ThreadPool::Impl {
   std::int64_t chunk = 1;
   Thunk thunk = nullptr;
   void* body = nullptr;
-  std::vector<std::thread> workers;
+  std::vector<Thread> workers;  // last: joined while the fields above still live
+
+  // Also when a pool fails to start its last thread: the ones before it go.
+  ~Impl() {
+    stopping.store(true);
+    gate.fetch_add(kEpochStep);
+    gate.notify_all();
+  }
 
   void take_chunks() {
     for (;;) {
@@ -111,15 +119,11 @@ struct ThreadPool::Impl {
 
 ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
   LEVADA_CHECK(threads >= 1 && threads <= 1024, "a pool has 1 to 1024 threads");
-  for (int i = 1; i < threads; ++i) impl_->workers.emplace_back([impl = impl_.get()] { impl->work(); });
+  for (int i = 1; i < threads; ++i)
+    impl_->workers.emplace_back("levada-kernels", [impl = impl_.get()] { impl->work(); });
 }
 
-ThreadPool::~ThreadPool() {
-  impl_->stopping.store(true);
-  impl_->gate.fetch_add(kEpochStep);
-  impl_->gate.notify_all();
-  for (std::thread& worker : impl_->workers) worker.join();
-}
+ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::threads() const { return static_cast<int>(impl_->workers.size()) + 1; }
 

@@ -1,5 +1,7 @@
 #include "engine/options.h"
 
+#include "model/model.h"
+
 namespace levada::engine {
 
 void describe(OptionTable& table, Options& options) {
@@ -12,7 +14,7 @@ void describe(OptionTable& table, Options& options) {
       .choices({"auto", "float32", "bfloat16"});
   table.add("kv_cache_dtype", &options.kv_cache_dtype, "KV cache; auto: as the weights")
       .choices({"auto", "float32", "bfloat16"});
-  table.add("page_size", &options.page_size, "tokens per KV page").range(1, 1024);
+  table.add("page_size", &options.page_size, "tokens per KV page").range(1, model::kMaxPageSizeTokens);
   table.add("context_length", &options.context_length, "longest prompt plus answer, in tokens; 0: the checkpoint's")
       .range(0, 1 << 24);
   table.add("threads", &options.threads, "CPU threads for kernels; 0: every core this process may use").range(0, 1024);

@@ -26,8 +26,10 @@ DType stored_dtype(const Checkpoint& checkpoint, bool gguf) {
 }
 
 Status check_options(const ModelOptions& options, const ModelConfig& config) {
-  if (options.page_size_tokens < 1 || options.page_size_tokens > 4096) {
-    return invalid_argument(std::to_string(options.page_size_tokens) + " is not between 1 and 4096", "page_size");
+  if (options.page_size_tokens < 1 || options.page_size_tokens > kMaxPageSizeTokens) {
+    return invalid_argument(
+        std::to_string(options.page_size_tokens) + " is not between 1 and " + std::to_string(kMaxPageSizeTokens),
+        "page_size");
   }
   if (options.context_length_tokens < 0 || options.context_length_tokens > config.context) {
     return invalid_argument(

@@ -23,6 +23,8 @@
 
 namespace levada::model {
 
+inline constexpr std::int32_t kMaxPageSizeTokens = 1024;
+
 struct ModelOptions {
   std::string dtype = "auto";           // weights: float32, bfloat16, auto (as stored; bfloat16 for GGUF)
   std::string kv_cache_dtype = "auto";  // auto: bfloat16 for bfloat16 weights, float32 for float32

@@ -1,10 +1,15 @@
 // Composes one serving process. Construction order is destruction order reversed: device, model, worker, server,
 // outbox, scheduler, api.
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <mutex>
+#include <utility>
 
 #include "base/log.h"
 #include "base/thread.h"
@@ -59,27 +64,54 @@ sched::Limits limits_of(const Engine& engine, const text::Tokenizer& tokenizer) 
   return limits;
 }
 
-// Blocks SIGINT and SIGTERM in every thread made after it and hands the first one to a thread of its own.
+// Takes SIGINT and SIGTERM on a thread of its own; every thread made after it has them blocked. While a stop action is
+// set the first signal calls it. Any other signal, while a model loads or when stopping takes too long, ends the process.
 class StopSignals {
  public:
   StopSignals() {
     sigemptyset(&set_);
-    sigaddset(&set_, SIGINT);
-    sigaddset(&set_, SIGTERM);
+    for (const int signal : {SIGINT, SIGTERM, kWake}) sigaddset(&set_, signal);
     pthread_sigmask(SIG_BLOCK, &set_, nullptr);
     std::signal(SIGPIPE, SIG_IGN);
+    watcher_ = Thread("levada-signals", [this] { watch(); });
   }
-  void wait() const {
-    int signal = 0;
-    sigwait(&set_, &signal);
-    LEVADA_LOG_INFO("signal ", signal, ": stopping");
+  ~StopSignals() {
+    {
+      std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    kill(getpid(), kWake);
+  }
+  // `stop` must not block; on_stop({}) before what it uses goes.
+  void on_stop(std::function<void()> stop) {
+    std::lock_guard lock(mutex_);
+    stop_ = std::move(stop);
   }
 
  private:
+  static constexpr int kWake = SIGUSR1;
+
+  void watch() {
+    for (;;) {
+      int signal = 0;
+      sigwait(&set_, &signal);
+      std::lock_guard lock(mutex_);
+      if (closing_) return;
+      if (signal == kWake) continue;
+      if (!stop_) _exit(128 + signal);
+      LEVADA_LOG_INFO("signal ", signal, ": stopping; once more ends the process at once");
+      std::exchange(stop_, nullptr)();
+    }
+  }
+
   sigset_t set_{};
+  std::mutex mutex_;
+  std::function<void()> stop_;
+  bool closing_ = false;
+  Thread watcher_;  // last: joined while the fields above still live
 };
 
-Status serve(const Options& options, const OptionTable& table, const StopSignals& signals) {
+Status serve(const Options& options, const OptionTable& table, StopSignals& signals) {
   SystemClock clock;
   const std::string served_name =
       options.serve.served_model_name.empty() ? options.engine.model_path : options.serve.served_model_name;
@@ -105,14 +137,14 @@ Status serve(const Options& options, const OptionTable& table, const StopSignals
   const serve::Api api(options.serve, served, std::move(facts), {*server, outbox, scheduler, clock, metrics});
 
   const Thread brain("levada-sched", [&] { scheduler.run(); });
-  // run() below returns only through this thread's stop(), so joining it at the end never waits.
-  const Thread stopper("levada-signals", [&] {
-    signals.wait();
+  // run() below returns only through this stop(), so joining the scheduler's thread never waits for long.
+  signals.on_stop([&] {
     scheduler.stop();
     server->stop();
   });
   print_ready(options.serve.host, server->port(), served_name, chat_template != nullptr);
   server->run();
+  signals.on_stop({});
   return {};
 }
 
@@ -135,7 +167,7 @@ int serve_command(Words words) {
   const Result<LogLevel> level = parse_log_level(options.log_level);
   if (!level.ok()) return report(level.status());
   set_log_level(*level);
-  const StopSignals signals;
+  StopSignals signals;
   const Status status = serve(options, table, signals);
   return status.ok() ? kExitOk : report(status);
 }

@@ -7,6 +7,7 @@ namespace levada::serve {
 namespace {
 
 constexpr std::chrono::milliseconds kLookEvery{500};
+constexpr int kQueueFull = 429, kAborted = 499;  // the latter by /abort_request
 
 CallSpec probe_call(std::int64_t now_us) {
   core::Request request;
@@ -31,30 +32,34 @@ void HealthProbe::handle(const http::Responder& responder) {
     return respond_error(responder, unavailable("too many health probes are waiting; the engine is not answering"));
   }
   askers_.push_back(responder);
-  if (!probe_) start();
+  if (askers_.size() == 1) start();
 }
 
 void HealthProbe::start() {
   started_us_ = clock_.now_us();
   ++round_;
-  const CallId probe = calls_.start(probe_call(started_us_), [this](const Emission& emission) {
-    probe_.reset();
+  server_.post_after(kLookEvery, [this, round = round_] { look(round); });
+  send_probe();
+}
+
+void HealthProbe::send_probe() {
+  // May be answered before start() returns.
+  probe_ = calls_.start(probe_call(clock_.now_us()), [this](const Emission& emission) {
+    if (emission.status == kQueueFull || emission.status == kAborted) return;  // look() sends another
     settle(emission.status == 200 ? Status() : unavailable("the engine failed to generate a token"));
   });
-  probe_ = probe;
-  server_.post_after(kLookEvery, [this, round = round_] { look(round); });
 }
 
 void HealthProbe::look(std::uint64_t round) {
-  if (!probe_ || round != round_) return;
+  if (askers_.empty() || round != round_) return;
   const bool busy_and_well = calls_.last_output_us() > started_us_;
   const bool late = clock_.now_us() - started_us_ >= timeout_us_;
   if (!busy_and_well && !late) {
     server_.post_after(kLookEvery, [this, round] { look(round); });
+    if (!calls_.is_live(*probe_)) send_probe();
     return;
   }
   calls_.drop(*probe_, Status(StatusCode::kAborted, "the health probe ended"));
-  probe_.reset();
   settle(busy_and_well ? Status()
                        : unavailable("no token within " + std::to_string(timeout_us_ / 1'000'000) + " seconds"));
 }

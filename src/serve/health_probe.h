@@ -5,7 +5,8 @@
 // is answered within the timeout. The probe's prompt has a cache namespace of its own: probing leaves at most that one
 // page cached.
 //
-//   idle ──handle()──> probing ──token, failure, other news, timeout──> idle (askers answered)
+//   idle ──handle()──> asking ──a token of its own or of others, failure, timeout──> idle (askers answered)
+// A full queue refuses the probe, which is no failure: it is tried again at each look, and others' tokens count.
 #pragma once
 
 #include <optional>
@@ -26,6 +27,7 @@ class HealthProbe {
 
  private:
   void start();
+  void send_probe();
   void look(std::uint64_t round);
   void settle(const Status& health);
 
@@ -36,7 +38,7 @@ class HealthProbe {
   std::vector<http::Responder> askers_;
   std::uint64_t round_ = 0;  // tells a timer of an earlier probe from this one's
   std::int64_t started_us_ = 0;
-  std::optional<CallId> probe_;
+  std::optional<CallId> probe_;  // the last one sent in this round
 };
 
 }  // namespace levada::serve

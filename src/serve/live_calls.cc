@@ -1,6 +1,28 @@
 #include "serve/live_calls.h"
 
+#include <exception>
+
+#include "base/log.h"
+
 namespace levada::serve {
+
+namespace {
+
+// False, and a line in the log, if `job` threw.
+template <class Job>
+bool guarded(const Job& job) {
+  try {
+    job();
+    return true;
+  } catch (const std::exception& error) {
+    LEVADA_LOG_ERROR("serve: an answer could not be given: ", error.what());
+  } catch (...) {
+    LEVADA_LOG_ERROR("serve: an answer could not be given: something was thrown that is no exception");
+  }
+  return false;
+}
+
+}  // namespace
 
 LiveCalls::LiveCalls(sched::Scheduler& scheduler, const Clock& clock, RequestMetrics& metrics,
                      std::function<std::int64_t()> unix_s)
@@ -36,11 +58,25 @@ CallId LiveCalls::start(CallSpec spec, Receiver receiver) {
     requests.push_back(std::move(request));
   }
   calls_.emplace(static_cast<std::uint64_t>(id), std::move(call));
-  for (core::Request& request : requests) scheduler_.submit(std::move(request));
+  for (core::Request& request : requests) {
+    if (const Status taken = scheduler_.submit(std::move(request)); !taken.ok()) {
+      fail(id, taken);
+      break;
+    }
+  }
   return id;
 }
 
 void LiveCalls::drop(CallId id, Status why) { erase(id, why); }
+
+void LiveCalls::fail(CallId id, const Status& why) {
+  const auto found = calls_.find(static_cast<std::uint64_t>(id));
+  if (found == calls_.end()) return;
+  Emission emission = found->second->answer.on_failure(why);
+  const Receiver receiver = std::move(found->second->receiver);
+  erase(id, why);
+  receiver(std::move(emission));
+}
 
 void LiveCalls::erase(CallId id, const Status& why) {
   const auto found = calls_.find(static_cast<std::uint64_t>(id));
@@ -70,24 +106,29 @@ void LiveCalls::abort_all() {
 }
 
 void LiveCalls::on_outputs(const std::vector<core::OutputDelta>& deltas) {
-  last_output_us_ = clock_.now_us();
-  for (const core::OutputDelta& delta : deltas) on_output(delta);
+  const std::int64_t now_us = clock_.now_us();
+  for (const core::OutputDelta& delta : deltas) {
+    if (!delta.token_ids.empty()) last_output_us_ = now_us;
+    const auto found = by_request_.find(core::value(delta.request));
+    if (found == by_request_.end()) continue;
+    const Target target = found->second;
+    if (guarded([&] { on_output(target, delta, now_us); })) continue;
+    guarded([&] { fail(target.call, internal_error("the answer could not be phrased")); });
+  }
 }
 
-void LiveCalls::on_output(const core::OutputDelta& delta) {
-  const auto found = by_request_.find(core::value(delta.request));
-  if (found == by_request_.end()) return;
-  const auto [id, member] = found->second;
+void LiveCalls::on_output(Target target, const core::OutputDelta& delta, std::int64_t now_us) {
+  const auto [id, member] = target;
   Call& call = *calls_.at(static_cast<std::uint64_t>(id));
   if (call.counted) {
     metrics_.on_delta(call.stream, delta, call.answer.fold(member).token_ids.empty(), call.last_delta_us[member],
-                      last_output_us_);
+                      now_us);
   }
-  call.last_delta_us[member] = last_output_us_;
-  Emission emission = call.answer.on_delta(member, delta, last_output_us_);
+  call.last_delta_us[member] = now_us;
+  Emission emission = call.answer.on_delta(member, delta, now_us);
   if (delta.finish) {
     if (call.counted) metrics_.on_finish(call.stream, call.answer.fold(member));
-    by_request_.erase(found);
+    by_request_.erase(core::value(delta.request));
   }
   if (emission.status == 0 && emission.bytes.empty() && !emission.end) return;
   const Receiver receiver = emission.end ? std::move(call.receiver) : call.receiver;

@@ -1,7 +1,8 @@
 // What: LiveCalls, every call between submit and its last byte: ids, rids, disconnects, aborts.
 // Owner: Api.
 // Thread: the I/O thread only.
-// Invariant: a RequestId is given once per process; a rid names the members of at most one live call (B36), an empty
+// Invariant: every started call is answered or dropped, whatever one delta or receiver does (an exception ends its call
+// alone, with 500); a RequestId is given once per process; a rid names the members of at most one live call (B36), an empty
 // one names nobody; a call that is dropped has every unfinished member aborted (B42), and what the scheduler still says
 // about them is ignored.
 // It calls the scheduler only through the functions that post.
@@ -32,7 +33,8 @@ class LiveCalls {
             std::function<std::int64_t()> unix_s);
 
   // Submits the call's members; `receiver` gets everything the answer says, the last with end set. A rid that is live
-  // is answered with kAlreadyExists at once, and the call that holds it goes on.
+  // is answered with kAlreadyExists at once, and the call that holds it goes on; a scheduler that has stopped, with
+  // kUnavailable.
   CallId start(CallSpec call, Receiver receiver);
   // The client is gone or has what it needs: aborts what is unfinished; the receiver hears no more. Idempotent.
   void drop(CallId call, Status why);
@@ -43,7 +45,9 @@ class LiveCalls {
   void on_outputs(const std::vector<core::OutputDelta>& deltas);
 
   std::size_t size() const { return calls_.size(); }
-  // When the scheduler last had news of any request; a sign of life for health probes.
+  // Not yet answered and not dropped.
+  bool is_live(CallId call) const { return calls_.contains(static_cast<std::uint64_t>(call)); }
+  // When a token last came for any request; a sign of life for health probes, which a refusal is not.
   std::int64_t last_output_us() const { return last_output_us_; }
 
  private:
@@ -63,7 +67,9 @@ class LiveCalls {
   };
 
   const std::string* live_rid(const CallSpec& call) const;
-  void on_output(const core::OutputDelta& delta);
+  void on_output(Target target, const core::OutputDelta& delta, std::int64_t now_us);
+  // Answers the call with an error; its members are aborted.
+  void fail(CallId call, const Status& why);
   void erase(CallId call, const Status& why);
 
   sched::Scheduler& scheduler_;

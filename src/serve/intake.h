@@ -3,8 +3,10 @@
 // Owner: Api.
 // Thread: submit() on the I/O thread; jobs run on an intake thread, what they return on the I/O thread.
 // Invariant: jobs of one lane keep their order; a body above kLongBodyBytes waits in its own lane, so that small
-// requests don't queue behind it; at most kMaxWaiting jobs wait per lane.
-// Shutdown: the destructor lets running jobs end; their results are not delivered.
+// requests don't queue behind it; at most kMaxWaiting jobs wait per lane and kMaxWaitingBytes of bodies in both; a job
+// that throws is logged and dropped, and its Responder with it, which answers 500.
+// Shutdown: the destructor waits until every job taken before has run; what they return runs only while the server
+// does, so the server must have stopped by then.
 #pragma once
 
 #include <functional>
@@ -27,16 +29,21 @@ class Intake {
 
   static constexpr std::size_t kLongBodyBytes = 64 << 10;
   static constexpr std::size_t kMaxWaiting = 4096;
+  static constexpr std::size_t kMaxWaitingBytes = 256 << 20;
 
   explicit Intake(http::Server& server);
   ~Intake();
 
-  // kResourceExhausted if the lane is full.
+  // kResourceExhausted if the lane is full, or if bodies wait and this one would exceed the bytes that may.
   Status submit(std::size_t body_bytes, Job job);
 
  private:
+  struct Entry {
+    std::size_t body_bytes;
+    Job job;
+  };
   struct Lane {
-    Mailbox<Job> mailbox;
+    Mailbox<Entry> mailbox;
     std::size_t waiting = 0;  // I/O thread only
     Thread thread;
   };
@@ -44,6 +51,7 @@ class Intake {
   void run(Lane& lane);
 
   http::Server& server_;
+  std::size_t waiting_bytes_ = 0;  // I/O thread only; counted until what the job returned has run
   Lane short_, long_;
 };
 

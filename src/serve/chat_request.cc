@@ -113,6 +113,13 @@ void append_special(const ModelContext& model, const char* name, std::optional<t
   out += ',';
 }
 
+// What the template engine is given at most. Its values take many times the bytes of their JSON, and roles, names and
+// other fields are not counted as text. Twice leaves room for JSON's escapes; short contexts get the slack.
+std::size_t max_template_bytes(const ModelContext& model) {
+  constexpr std::size_t kSlackBytes = 64 << 10;
+  return 2 * model.max_text_bytes + kSlackBytes;
+}
+
 // The template's variables. The client's chat_template_kwargs come first: the engine keeps the last of equal names.
 Result<std::string> template_inputs(const ModelContext& model, const FieldReader& fields, const std::string& messages) {
   std::string inputs = "{";
@@ -143,12 +150,15 @@ Result<std::vector<core::Token>> read_prompt(const ModelContext& model, FieldRea
   fields.boolean("continue_final_message", &continue_final);
   LEVADA_RETURN_IF_ERROR(fields.status());
   LEVADA_ASSIGN_OR_RETURN(const Conversation conversation, read_messages(fields, continue_final));
-  if (conversation.text_bytes > model.max_text_bytes) {  // spares the template engine what can't fit
-    return payload_too_large("The input (" + std::to_string(conversation.text_bytes) +
-                             " bytes) is longer than the model's context length (" +
-                             std::to_string(model.context_length_tokens) + " tokens).");
-  }
+  // Spares the template engine what can't fit.
+  LEVADA_RETURN_IF_ERROR(check_text_bytes(model, conversation.text_bytes, "messages"));
   LEVADA_ASSIGN_OR_RETURN(const std::string inputs, template_inputs(model, fields, conversation.messages));
+  const std::size_t limit = max_template_bytes(model);
+  if (inputs.size() > limit) {
+    return payload_too_large("messages and chat_template_kwargs are " + std::to_string(inputs.size()) +
+                                 " bytes of JSON; the limit for this model is " + std::to_string(limit),
+                             "messages");
+  }
   LEVADA_ASSIGN_OR_RETURN(std::string prompt, model.chat_template->render(inputs));
   prompt += conversation.continued;
   return prompt_from_text(model, prompt, "messages", false);  // the template writes its own special tokens

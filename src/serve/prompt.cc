@@ -33,12 +33,7 @@ Status check_text(const ModelContext& context, std::string_view text, const std:
   if (text::find_invalid_utf8(text) != std::string_view::npos) {
     return invalid_argument("is not valid Unicode text", field);
   }
-  if (text.size() > context.max_text_bytes) {
-    return payload_too_large("The input (" + std::to_string(text.size()) +
-                             " bytes) is longer than the model's context length (" +
-                             std::to_string(context.context_length_tokens) + " tokens).");
-  }
-  return {};
+  return check_text_bytes(context, text.size());
 }
 
 Status check_count(const ModelContext& context, std::size_t tokens, const std::string& field) {
@@ -54,6 +49,19 @@ Result<std::vector<core::Token>> prompt_from_either(const ModelContext& context,
 }
 
 }  // namespace
+
+Status check_text_bytes(const ModelContext& context, std::size_t bytes, const std::string& field) {
+  if (bytes <= context.max_text_bytes) return {};
+  return payload_too_large("The input (" + std::to_string(bytes) +
+                               " bytes) is longer than the model's context length (" +
+                               std::to_string(context.context_length_tokens) + " tokens).",
+                           field);
+}
+
+Status check_batch_size(const ModelContext& context, std::size_t items, const std::string& field) {
+  if (static_cast<std::int64_t>(items) <= context.max_batch_prompts) return {};
+  return invalid_argument("holds more than " + std::to_string(context.max_batch_prompts) + " prompts", field);
+}
 
 std::size_t longest_fitting_text_bytes(const text::Tokenizer& tokenizer, std::int32_t context_length_tokens) {
   std::size_t longest = 1;
@@ -111,9 +119,7 @@ Result<Prompts> prompts_from(const ModelContext& context, simdjson::dom::element
     return prompts;
   }
   for (const simdjson::dom::element item : array_of(value)) {
-    if (static_cast<std::int64_t>(prompts.items.size()) == context.max_batch_prompts) {
-      return invalid_argument("holds more than " + std::to_string(context.max_batch_prompts) + " prompts", field);
-    }
+    LEVADA_RETURN_IF_ERROR(check_batch_size(context, prompts.items.size() + 1, field));
     const std::string item_field = field + "[" + std::to_string(prompts.items.size()) + "]";
     LEVADA_ASSIGN_OR_RETURN(std::vector<core::Token> tokens, prompt_from_either(context, item, item_field));
     prompts.items.push_back(std::move(tokens));

@@ -29,6 +29,11 @@ Result<std::vector<core::Token>> prompt_from_ids(const ModelContext& context, si
 Result<std::vector<core::Token>> token_list(const ModelContext& context, simdjson::dom::element ids,
                                             const std::string& field, std::size_t max_count);
 
+// kPayloadTooLarge if the text has more bytes than any text that fits (ModelContext::max_text_bytes).
+Status check_text_bytes(const ModelContext& context, std::size_t bytes, const std::string& field = {});
+// kInvalidArgument if a list holds more than max_batch_prompts.
+Status check_batch_size(const ModelContext& context, std::size_t items, const std::string& field);
+
 // One prompt, or a list of them: a string, [ids], ["a", "b"] or [[ids], [ids]]. A list of strings or of lists is a
 // batch.
 struct Prompts {

@@ -23,7 +23,24 @@ Result<std::vector<core::Token>> tokens_of(const ModelContext& model, element va
   if (text::find_invalid_utf8(text) != std::string_view::npos) {
     return invalid_argument("is not valid Unicode text", field);
   }
+  LEVADA_RETURN_IF_ERROR(check_text_bytes(model, text.size(), field));
   return model.tokenizer->encode(text, {add_special_tokens, true});
+}
+
+// Ids of one text, no more than the context holds: an id is two bytes of a body and may be a hundred of text.
+Result<std::vector<core::Token>> id_list(const ModelContext& model, element value, const std::string& field) {
+  const auto limit = static_cast<std::size_t>(model.context_length_tokens);
+  if (value.is_array()) {
+    std::size_t count = 0;
+    for ([[maybe_unused]] const element id : array_of(value)) ++count;  // size() saturates
+    if (count > limit) {
+      return payload_too_large("The input (" + std::to_string(count) +
+                                   " tokens) is longer than the model's context length (" + std::to_string(limit) +
+                                   " tokens).",
+                               field);
+    }
+  }
+  return token_list(model, value, field, limit);
 }
 
 std::string text_of(const ModelContext& model, const std::vector<core::Token>& tokens, bool skip_special_tokens) {
@@ -57,6 +74,7 @@ Result<std::string> tokenize(const ModelContext& model, simdjson::dom::object bo
   if (list) {
     std::size_t index = 0;
     for (const element item : array_of(*prompt)) {
+      LEVADA_RETURN_IF_ERROR(check_batch_size(model, index + 1, "prompt"));
       LEVADA_RETURN_IF_ERROR(add_one(item, "prompt[" + std::to_string(index++) + "]"));
     }
     tokens = "[" + tokens + "]";
@@ -69,7 +87,6 @@ Result<std::string> tokenize(const ModelContext& model, simdjson::dom::object bo
 }
 
 Result<std::string> detokenize(const ModelContext& model, simdjson::dom::object body) {
-  constexpr std::size_t kNoLimit = INT32_MAX;
   LEVADA_RETURN_IF_ERROR(need_tokenizer(model));
   FieldReader fields(body);
   bool skip_special_tokens = true;
@@ -80,13 +97,14 @@ Result<std::string> detokenize(const ModelContext& model, simdjson::dom::object 
   const bool batch = tokens->is_array() && array_of(*tokens).size() > 0 && (*array_of(*tokens).begin()).is_array();
   std::string text;
   if (!batch) {
-    LEVADA_ASSIGN_OR_RETURN(const auto ids, token_list(model, *tokens, "tokens", kNoLimit));
+    LEVADA_ASSIGN_OR_RETURN(const auto ids, id_list(model, *tokens, "tokens"));
     append_json_string(text, text_of(model, ids, skip_special_tokens));
     return "{\"text\":" + text + "}";
   }
   std::size_t index = 0;
   for (const element item : array_of(*tokens)) {
-    LEVADA_ASSIGN_OR_RETURN(const auto ids, token_list(model, item, "tokens[" + std::to_string(index) + "]", kNoLimit));
+    LEVADA_RETURN_IF_ERROR(check_batch_size(model, index + 1, "tokens"));
+    LEVADA_ASSIGN_OR_RETURN(const auto ids, id_list(model, item, "tokens[" + std::to_string(index) + "]"));
     if (index++ > 0) text += ',';
     append_json_string(text, text_of(model, ids, skip_special_tokens));
   }

@@ -1,7 +1,8 @@
 // What: /tokenize and /detokenize.
 // Owner: Api.
 // Thread: handlers on the I/O thread, work on Intake's.
-// Invariant: detokenized text is always valid UTF-8, cut characters as U+FFFD.
+// Invariant: detokenized text is always valid UTF-8, cut characters as U+FFFD; texts, id lists and batches are bounded
+// as prompts are.
 // Fields are listed in docs/api.md.
 #pragma once
 

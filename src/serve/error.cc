@@ -1,5 +1,6 @@
 #include "serve/error.h"
 
+#include "http/text.h"
 #include "serve/json_text.h"
 
 namespace levada::serve {
@@ -7,22 +8,6 @@ namespace levada::serve {
 namespace {
 
 constexpr const char* kModelField = "model";
-
-const char* type_of(StatusCode code) {
-  switch (code) {
-    case StatusCode::kUnauthenticated: return "authentication_error";
-    case StatusCode::kPermissionDenied: return "permission_error";
-    case StatusCode::kNotFound: return "not_found_error";
-    case StatusCode::kAlreadyExists: return "conflict_error";
-    case StatusCode::kPayloadTooLarge: return "PayloadTooLargeError";  // SGLang's name for it
-    case StatusCode::kResourceExhausted: return "rate_limit_error";
-    case StatusCode::kAborted: return "aborted";
-    case StatusCode::kUnavailable: return "service_unavailable_error";
-    case StatusCode::kDataLoss:
-    case StatusCode::kInternal: return "internal_server_error";
-    default: return "invalid_request_error";
-  }
-}
 
 }  // namespace
 
@@ -50,7 +35,7 @@ std::string error_body(const Status& failure) {
   std::string body = "{\"error\":{\"message\":";
   append_json_string(body, message);
   body += ",\"type\":\"";
-  body += type_of(failure.code());
+  body += http::error_type(http_status(failure));
   body += "\",\"param\":";
   if (failure.field().empty()) {
     body += "null";

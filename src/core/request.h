@@ -31,7 +31,6 @@ struct Request {
   std::vector<Token> prompt;
   SamplingParams sampling;
   CacheNamespace cache_namespace;
-  std::int32_t priority = 0;
   std::int64_t arrival_us = 0;  // Clock time at the server's door
 };
 

@@ -29,9 +29,6 @@ Envelope read_envelope(FieldReader& fields) {
   read_stream(fields, envelope);
   fields.text("extra_key", kMaxKeyBytes, &envelope.cache_namespace.extra_key);
   fields.text("cache_salt", kMaxKeyBytes, &envelope.cache_namespace.cache_salt);
-  std::optional<std::int64_t> priority;
-  fields.integer("priority", -kMaxInt32, kMaxInt32, &priority);
-  envelope.priority = static_cast<std::int32_t>(priority.value_or(0));
   fields.refuse({"lora_path", "return_hidden_states", "custom_logit_processor", "session_params", "spec_capture"});
   return envelope;
 }
@@ -74,7 +71,6 @@ core::Request make_request(const ParseContext& context, const Envelope& envelope
   request.prompt = std::move(prompt);
   request.sampling = sampling;
   request.cache_namespace = envelope.cache_namespace;
-  request.priority = envelope.priority;
   request.arrival_us = context.arrival_us;
   return request;
 }

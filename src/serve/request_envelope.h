@@ -1,5 +1,4 @@
-// What: the fields that several endpoints share around prompt and sampling: model, stream, rid, cache namespace,
-// priority.
+// What: the fields that several endpoints share around prompt and sampling: model, stream, rid, cache namespace.
 // Owner: request parsers.
 // Thread: theirs.
 // Invariant: none beyond request_parser.h.
@@ -16,7 +15,6 @@ namespace levada::serve {
 
 struct Envelope {
   core::CacheNamespace cache_namespace;
-  std::int32_t priority = 0;
   std::optional<std::string> rid;
   bool stream = false;
   bool include_usage = false;

@@ -254,8 +254,14 @@ TEST_F(Served, B42HealthProbesShareOneRequestAndLeaveNothing) {
   {
     std::vector<Thread> askers;
     for (int& status : statuses) askers.emplace_back("asker", [&] { status = get("/health_generate").status; });
-    const Json during = state();
-    EXPECT_LE(during["running"].get<int>() + during["waiting"].get<int>() + during["prefilling"].get<int>(), 1);
+    const auto requests = [&] {
+      const Json now = state();
+      return now["running"].get<int>() + now["waiting"].get<int>() + now["prefilling"].get<int>();
+    };
+    int seen = 0;
+    for (int i = 0; i < kManyPolls && seen == 0; ++i) seen = requests();
+    EXPECT_EQ(seen, 1) << "the probe has reached the scheduler";
+    for (int i = 0; i < 100; ++i) EXPECT_LE(requests(), 1) << "whoever else asks shares it";
   }
   EXPECT_THAT(statuses, ::testing::Each(503));
   site_->model.release();
@@ -342,6 +348,82 @@ TEST_F(Served, TextEndpointsAreInverse) {
   const Json cut = post_json("/detokenize", "{\"tokens\":[" + tokens["tokens"][1].dump() + "]}");
   EXPECT_TRUE(cut["text"].is_string());
   EXPECT_EQ(post_json("/tokenize", R"({"prompt":["a","b"]})")["count"], Json::parse("[1,1]"));
+}
+
+TEST_F(Served, AFullServerIsNotAnIllOne) {
+  sched::Options small;
+  small.max_running_requests = 1;
+  small.max_queued_requests = 1;
+  start({}, small);
+  site_->model.hold();
+  int health = 0;
+  std::atomic<bool> answered = false;
+  {
+    std::vector<Thread> askers;
+    askers.emplace_back("runs", [&] { post("/generate", endless("")); });
+    expect_live();
+    askers.emplace_back("waits", [&] { post("/generate", endless("")); });
+    for (int i = 0; i < kManyPolls && state()["waiting"] != 1; ++i) {
+    }
+    EXPECT_EQ(state()["waiting"], 1) << "a further request would be refused";
+    askers.emplace_back("probe", [&] {
+      health = get("/health_generate").status;
+      answered = true;
+    });
+    for (int i = 0; i < 200; ++i) (void)state();
+    EXPECT_FALSE(answered) << "a refused probe says nothing";
+    EXPECT_EQ(post("/abort_request", R"({"abort_all":true})").status, 200);
+    site_->model.release();
+  }
+  EXPECT_EQ(health, 200) << "the probe is sent again when there is room";
+}
+
+TEST_F(Served, AFullServerWhoseEngineHangsIsIll) {
+  Options options;
+  options.health_timeout_s = 1;
+  sched::Options small;
+  small.max_running_requests = 1;
+  small.max_queued_requests = 1;
+  start(options, small);
+  site_->model.hold();
+  std::vector<Thread> askers;
+  for (int i = 0; i < 2; ++i) askers.emplace_back("asker", [&] { post("/generate", endless("")); });
+  expect_live();
+  EXPECT_EQ(get("/health_generate").status, 503);
+  site_->model.release();
+  askers.clear();
+}
+
+TEST_F(Served, TextEndpointsAreBoundedAsPromptsAre) {
+  Options options;
+  options.max_batch_prompts = 2;
+  start(options);
+  const std::size_t longest = longest_fitting_text_bytes(test_tokenizer(), 256);
+  const auto status = [&](const std::string& path, const std::string& body) { return post(path, body).status; };
+  const std::string long_text = "\"" + std::string(longest + 1, 'a') + "\"";
+  EXPECT_EQ(status("/tokenize", "{\"prompt\":" + long_text + "}"), 413);
+  EXPECT_EQ(status("/tokenize", "{\"prompt\":[\"a\"," + long_text + "]}"), 413);
+  EXPECT_EQ(status("/tokenize", R"({"prompt":["a","b"]})"), 200);
+  EXPECT_EQ(status("/tokenize", R"({"prompt":["a","b","c"]})"), 400);
+  EXPECT_EQ(status("/detokenize", R"({"tokens":[[1],[2]]})"), 200);
+  EXPECT_EQ(status("/detokenize", R"({"tokens":[[1],[2],[3]]})"), 400);
+  const auto ids = [](int count) {
+    std::string list = "1";
+    for (int i = 1; i < count; ++i) list += ",1";
+    return "{\"tokens\":[" + list + "]}";
+  };
+  EXPECT_EQ(status("/detokenize", ids(256)), 200);
+  EXPECT_EQ(status("/detokenize", ids(257)), 413);
+}
+
+TEST_F(Served, ARequestThatReachesAStoppedSchedulerGets503) {
+  start();
+  site_->stop_scheduler();
+  const http::ClientResponse answer = post("/generate", endless(""));
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_THAT(answer.body, HasSubstr("the server is shutting down"));
+  EXPECT_EQ(post("/generate", endless(R"(,"stream":true)")).status, 503);
+  EXPECT_EQ(get("/health_generate").status, 503);
 }
 
 TEST_F(Served, FullQueueIs429) {

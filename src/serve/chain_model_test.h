@@ -140,11 +140,16 @@ class Site {
 
   ~Site() {
     model.release();
-    scheduler_->stop();
-    brain_.join();
+    stop_scheduler();
     server_->stop(std::chrono::milliseconds(0));
     io_.join();
     api_.reset();
+  }
+
+  // As at shutdown, but for the server, which goes on.
+  void stop_scheduler() {
+    scheduler_->stop();
+    brain_.join();
   }
 
   std::uint16_t port() const { return server_->port(); }

@@ -185,6 +185,19 @@ TEST_F(Border, PromptsOfAnyShapeAndTheirMistakes) {
   EXPECT_EQ(lists.members[1].request.prompt, (std::vector<core::Token>{6, 7}));
 }
 
+// Roles, names and unknown fields are no text, but the template engine is given them too.
+TEST_F(Border, MessagesTooLargeForTheTemplateAre413BeforeItSeesThem) {
+  const std::string filler(2 * model_.max_text_bytes + (64 << 10), 'x');
+  const std::string head = R"({"messages":[{"role":"user","content":"Hi")";
+  for (const std::string& body :
+       {head + ",\"name\":\"" + filler + "\"}]}", head + "}],\"chat_template_kwargs\":{\"k\":\"" + filler + "\"}}"}) {
+    const Status status = parse(parse_chat, body).status();
+    EXPECT_EQ(http_status(status), 413);
+    EXPECT_EQ(status.field(), "messages");
+    EXPECT_THAT(status.message(), ::testing::HasSubstr("bytes of JSON"));
+  }
+}
+
 TEST_F(Border, OverLongInputIs413WithTheNumbersOnEveryEndpoint) {
   std::string ids = "[1";
   for (int i = 1; i < 256; ++i) ids += ",1";

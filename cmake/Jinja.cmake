@@ -51,6 +51,11 @@ jinja_edit(jinja/runtime.h
   [==[static void gather_string_parts_recursive(const value & val, value_string & parts) {]==]
   [==[static void gather_string_parts_recursive(const value & val, value_string & parts) {
     levada::text::RenderBudget::enter();]==])
+# A list that holds itself would be copied once per level.
+jinja_edit(jinja/runtime.h
+  [==[auto items = cast_val<value_array>(val)->as_array();]==]
+  [==[const auto & items = cast_val<value_array>(val)->as_array();
+        levada::text::RenderBudget::charge_steps(items.size());]==])
 jinja_edit(jinja/value.cpp
   [==[std::string value_to_string_repr(const value & val) {]==]
   [==[std::string value_to_string_repr(const value & val) {

@@ -2,12 +2,13 @@
 // outbox, scheduler, api.
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -40,14 +41,29 @@ void describe(OptionTable& table, Options& options) {
       .choices({"debug", "info", "warning", "error", "off"});
 }
 
+Result<std::string> read_template(const std::string& file) {
+  constexpr std::uintmax_t kMaxBytes = 1 << 20;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) return not_found(file + " is not a file", "chat_template");
+  const std::uintmax_t bytes = std::filesystem::file_size(file, error);
+  if (error || bytes > kMaxBytes) {
+    return invalid_argument(file + " is larger than a template may be (" + std::to_string(kMaxBytes) + " bytes)",
+                            "chat_template");
+  }
+  std::ifstream in(file, std::ios::binary);
+  std::string source(bytes, '\0');
+  if (!in.read(source.data(), static_cast<std::streamsize>(bytes))) {
+    return not_found("cannot read " + file, "chat_template");
+  }
+  return source;
+}
+
 // The tokenizer's own template unless a file is named; null when there is neither.
 Result<std::unique_ptr<text::ChatTemplate>> open_chat_template(const serve::Options& options,
                                                                const text::Tokenizer& tokenizer) {
   std::string source = tokenizer.chat_template();
   if (!options.chat_template.empty()) {
-    std::ifstream in(options.chat_template, std::ios::binary);
-    if (!in) return not_found("cannot read " + options.chat_template, "chat_template");
-    source.assign(std::istreambuf_iterator<char>(in), {});
+    LEVADA_ASSIGN_OR_RETURN(source, read_template(options.chat_template));
   }
   if (source.empty()) return std::unique_ptr<text::ChatTemplate>();
   return text::ChatTemplate::parse(source);
@@ -56,7 +72,10 @@ Result<std::unique_ptr<text::ChatTemplate>> open_chat_template(const serve::Opti
 sched::Limits limits_of(const Engine& engine, const text::Tokenizer& tokenizer) {
   const core::ModelInfo& info = engine.model->info();
   sched::Limits limits;
-  limits.context_length_tokens = info.context_length_tokens;
+  // What a request may hold is bounded by the pool too; clients are told the effective number.
+  const std::int64_t pool_tokens = std::int64_t{engine.pool->pages()} * engine.pool->layout().page_size_tokens();
+  limits.context_length_tokens =
+      static_cast<std::int32_t>(std::min<std::int64_t>(info.context_length_tokens, pool_tokens));
   limits.total_pages = engine.pool->pages();
   limits.vocab_size = info.vocab_size;
   limits.eos_token_ids = info.eos_token_ids;

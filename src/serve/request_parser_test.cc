@@ -288,7 +288,8 @@ TEST_F(Border, MembersOfAnUnseededBatchGetSeedsOfTheirOwn) {
   std::set<std::uint64_t> seeds;
   for (const Member& member : unseeded.members) seeds.insert(member.request.sampling.seed);
   EXPECT_EQ(seeds.size(), 3u);
-  for (const Member& member : completion(R"("prompt":["a","a"],"seed":5)").value().members) {
+  const CallSpec seeded = completion(R"("prompt":["a","a"],"seed":5)").value();
+  for (const Member& member : seeded.members) {
     EXPECT_EQ(member.request.sampling.seed, 5u);
   }
 }

@@ -53,6 +53,10 @@ TEST(TemplateLimits, DeepSourceIsRefused) {
   EXPECT_EQ(render("{{ 1" + repeated("+1", 200) + " }}").value(), "201");
 }
 
+TEST(TemplateLimits, AListThatHoldsItselfManyTimesIsRefusedQuickly) {
+  expect_limit("{% set x = [] %}{% for i in range(10000) %}{% set _ = x.append(x) %}{% endfor %}{{ x }}", "limit on");
+}
+
 TEST(TemplateLimits, DeepValuesAreDestroyedWithoutRecursion) {
   expect_limit(
       "{% set ns = namespace(a=[]) %}{% for i in range(300000) %}{% set ns.a = [ns.a] %}{% endfor %}{{ ns.a }}",

@@ -15,6 +15,10 @@ at::ScalarType scalar_type(DType dtype) {
     case DType::kI64: return at::kLong;
     case DType::kI32: return at::kInt;
     case DType::kU8: return at::kByte;
+    case DType::kF64: return at::kDouble;
+    case DType::kI16: return at::kShort;
+    case DType::kI8: return at::kChar;
+    case DType::kBool: return at::kBool;
   }
   LEVADA_CHECK(false, "every DType has a torch type");
 }
@@ -28,6 +32,10 @@ DType dtype_of(const at::Tensor& tensor) {
     case at::kLong: return DType::kI64;
     case at::kInt: return DType::kI32;
     case at::kByte: return DType::kU8;
+    case at::kDouble: return DType::kF64;
+    case at::kShort: return DType::kI16;
+    case at::kChar: return DType::kI8;
+    case at::kBool: return DType::kBool;
     default: LEVADA_CHECK(false, "a torch type that has no DType");
   }
 }

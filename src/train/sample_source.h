@@ -1,0 +1,44 @@
+// What: SampleSource, where a trainer's samples come from: captured features in a store, files, or a test's memory.
+// Owner: the source owns the bytes it hands out; the trainer borrows them until it says that their step is done.
+// Thread: the trainer's. A source may fetch ahead on threads of its own.
+// Invariant: a sample's spans all count the same tokens; row t of hidden_states belongs to input_ids[t] and holds the
+// outputs of the draft's target layers, concatenated in target_layer_ids order. "Not yet" blocks, "ended" is an empty
+// answer, "failed" is a Status: three different answers (B48).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace levada::train {
+
+struct Sample {
+  std::string sample_id;                         // with `epoch` and the seed the key of the anchors' random numbers
+  std::uint32_t epoch = 0;                       // how often this sample was visited before
+  std::span<const std::int64_t> input_ids;       // [tokens]
+  std::span<const std::int64_t> loss_mask;       // [tokens]; > 0: supervised (the target's own answer)
+  std::span<const std::uint16_t> hidden_states;  // bfloat16 bits, [tokens, layers * hidden]
+};
+
+class SampleSource {
+ public:
+  virtual ~SampleSource() = default;
+
+  // The next `count` samples, in the order in which they are to be trained; waits until all are there. Empty: the
+  // source has ended (a tail shorter than `count` is dropped and counted by the source). The spans stay valid until
+  // stepped() was called for the step that used them.
+  virtual Result<std::vector<Sample>> next(std::int64_t count) = 0;
+
+  // A checkpoint of `step` is durable at `folder`. Comes before stepped(step).
+  virtual Status checkpointed(std::int64_t step, const std::filesystem::path& folder) = 0;
+
+  // Optimizer step `step` (1-based) has used everything handed out since the last call: it may be acknowledged and let
+  // go.
+  virtual Status stepped(std::int64_t step) = 0;
+};
+
+}  // namespace levada::train

@@ -13,7 +13,7 @@ bool is_plain(char c) {
 
 void append_encoded(std::string& key, std::string_view component) {
   constexpr std::string_view kHex = "0123456789ABCDEF";
-  LEVADA_CHECK(!component.empty());
+  LEVADA_CHECK(!component.empty(), "no component of a key is empty");
   for (char c : component) {
     if (is_plain(c)) {
       key.push_back(c);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "core/capture.h"
 #include "core/ids.h"
 #include "core/sampling_params.h"
 
@@ -31,7 +32,8 @@ struct Request {
   std::vector<Token> prompt;
   SamplingParams sampling;
   CacheNamespace cache_namespace;
-  std::int64_t arrival_us = 0;  // Clock time at the server's door
+  std::optional<CaptureRequest> capture;  // its hidden states are wanted
+  std::int64_t arrival_us = 0;            // Clock time at the server's door
 };
 
 enum class FinishReason : std::uint8_t { kStop, kLength, kAbort, kError };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "core/capture.h"
 #include "core/ids.h"
 #include "core/token_range.h"
 
@@ -57,6 +58,8 @@ struct StepPlan {
   std::vector<FutureToken> future_tokens;
   std::vector<Token> history;
   std::vector<Token> banned;
+  std::vector<PlanCapture> captures;
+  std::vector<std::int32_t> capture_layers;
 };
 
 struct StepResult {

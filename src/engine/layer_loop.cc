@@ -1,5 +1,7 @@
 #include "engine/layer_loop.h"
 
+#include <algorithm>
+
 namespace levada::engine {
 namespace {
 
@@ -7,6 +9,26 @@ std::vector<std::int32_t> sampled_rows(const core::StepPlan& plan) {
   std::vector<std::int32_t> rows;
   for (const core::SampleRow& sample : plan.samples) rows.push_back(sample.row);
   return rows;
+}
+
+bool wants(const core::StepPlan& plan, const core::PlanCapture& capture, std::int32_t state) {
+  if (state == capture::kFinalNorm) return capture.final_norm;
+  const auto layers =
+      std::span(plan.capture_layers)
+          .subspan(static_cast<std::size_t>(capture.layers_first), static_cast<std::size_t>(capture.layers_count));
+  return std::find(layers.begin(), layers.end(), state) != layers.end();
+}
+
+// The rows of `state` (a layer, or kFinalNorm) for every capture that wants them.
+Status capture_rows(model::Forward& forward, const core::StepPlan& plan, std::int32_t state, capture::RowSink* sink) {
+  for (const core::PlanCapture& capture : plan.captures) {
+    if (!wants(plan, capture, state)) continue;
+    const core::PlanSlice& slice = plan.slices[static_cast<std::size_t>(capture.slice)];
+    LEVADA_ASSIGN_OR_RETURN(const device::TensorView rows,
+                            forward.host_rows(slice.first_row, slice.range.count, state == capture::kFinalNorm));
+    sink->on_rows(capture.id, slice.range, state, rows);
+  }
+  return {};
 }
 
 }  // namespace
@@ -25,11 +47,15 @@ Status fill_future_tokens(core::StepPlan& plan, std::span<const core::Token> pre
   return {};
 }
 
-Result<std::vector<core::Token>> run_layers(model::Model& model, model::KvPool& pool, const core::StepPlan& plan) {
+Result<std::vector<core::Token>> run_layers(model::Model& model, model::KvPool& pool, const core::StepPlan& plan,
+                                            capture::RowSink* rows) {
+  LEVADA_CHECK(rows != nullptr || plan.captures.empty(), "captured rows have somewhere to go");
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<model::Forward> forward, model.begin(plan, pool));
   for (int layer = 0; layer < model.info().num_layers; ++layer) {
     LEVADA_RETURN_IF_ERROR(forward->layer(layer));
+    LEVADA_RETURN_IF_ERROR(capture_rows(*forward, plan, layer, rows));
   }
+  LEVADA_RETURN_IF_ERROR(capture_rows(*forward, plan, capture::kFinalNorm, rows));
   if (plan.samples.empty()) return std::vector<core::Token>();
   LEVADA_ASSIGN_OR_RETURN(const device::TensorView logits, forward->logits(sampled_rows(plan)));
   return model.sample(plan, logits);

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "capture/row_sink.h"
 #include "core/step_plan.h"
 #include "model/model.h"
 
@@ -16,7 +17,9 @@ namespace levada::engine {
 // Writes the tokens that the step before sampled where the plan says so. kInternal when that step has none (it failed).
 Status fill_future_tokens(core::StepPlan& plan, std::span<const core::Token> previous_samples);
 
-// One token per plan.samples; none when the plan asks for none.
-Result<std::vector<core::Token>> run_layers(model::Model& model, model::KvPool& pool, const core::StepPlan& plan);
+// One token per plan.samples; none when the plan asks for none. The rows that plan.captures names go to `rows`, which
+// may be null only if there are none.
+Result<std::vector<core::Token>> run_layers(model::Model& model, model::KvPool& pool, const core::StepPlan& plan,
+                                            capture::RowSink* rows);
 
 }  // namespace levada::engine

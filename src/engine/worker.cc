@@ -9,7 +9,8 @@
 namespace levada::engine {
 
 struct Worker::Impl {
-  Impl(std::unique_ptr<model::Model> m, std::unique_ptr<model::KvPool> p) : model(std::move(m)), pool(std::move(p)) {}
+  Impl(std::unique_ptr<model::Model> m, std::unique_ptr<model::KvPool> p, capture::RowSink* r)
+      : model(std::move(m)), pool(std::move(p)), rows(r) {}
 
   void run() {
     std::vector<std::unique_ptr<core::StepPlan>> plans;
@@ -35,7 +36,7 @@ struct Worker::Impl {
   Result<std::vector<core::Token>> compute(core::StepPlan& plan) {
     try {
       LEVADA_RETURN_IF_ERROR(fill_future_tokens(plan, previous_samples));
-      return run_layers(*model, *pool, plan);
+      return run_layers(*model, *pool, plan, rows);
     } catch (const std::exception& failure) {  // memory, mostly: torch's own exceptions end in model
       return internal_error(std::string("the step failed: ") + failure.what());
     }
@@ -43,14 +44,15 @@ struct Worker::Impl {
 
   std::unique_ptr<model::Model> model;  // outlives the pool
   std::unique_ptr<model::KvPool> pool;
+  capture::RowSink* const rows;
   std::function<void(core::StepResult)> sink;
   std::vector<core::Token> previous_samples;
   Mailbox<std::unique_ptr<core::StepPlan>> mailbox;
   Thread thread;
 };
 
-Worker::Worker(std::unique_ptr<model::Model> model, std::unique_ptr<model::KvPool> pool)
-    : impl_(std::make_unique<Impl>(std::move(model), std::move(pool))) {}
+Worker::Worker(std::unique_ptr<model::Model> model, std::unique_ptr<model::KvPool> pool, capture::RowSink* rows)
+    : impl_(std::make_unique<Impl>(std::move(model), std::move(pool), rows)) {}
 
 Worker::~Worker() {
   impl_->mailbox.close();

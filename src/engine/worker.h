@@ -7,6 +7,7 @@
 
 #include <memory>
 
+#include "capture/row_sink.h"
 #include "core/step_executor.h"
 #include "model/model.h"
 
@@ -14,7 +15,8 @@ namespace levada::engine {
 
 class Worker final : public core::StepExecutor {
  public:
-  Worker(std::unique_ptr<model::Model> model, std::unique_ptr<model::KvPool> pool);
+  // `rows` takes the hidden states of captured requests; null: plans must not ask for any. Must outlive the worker.
+  Worker(std::unique_ptr<model::Model> model, std::unique_ptr<model::KvPool> pool, capture::RowSink* rows = nullptr);
   ~Worker() override;  // finishes the plans already submitted, then joins
 
   void submit(std::unique_ptr<core::StepPlan> plan) override;

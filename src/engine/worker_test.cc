@@ -28,6 +28,10 @@ class CountingModel final : public model::Model {
       return {};
     }
     device::TensorView hidden() const override { return {}; }
+    Result<device::TensorView> host_rows(std::int32_t first, std::int32_t count, bool final_norm) override {
+      owner_.on_read({first, count, final_norm});
+      return device::TensorView::of(nullptr, DType::kF32, {count, 1});
+    }
     Result<device::TensorView> logits(std::span<const std::int32_t> rows) override {
       owner_.rows.assign(rows.begin(), rows.end());
       return device::TensorView::of(nullptr, DType::kF32, {static_cast<std::int64_t>(rows.size()), 1});
@@ -56,6 +60,11 @@ class CountingModel final : public model::Model {
 
   std::uint64_t fails = ~0ull, throws = ~0ull;
   std::vector<std::int32_t> rows;
+  struct Read {
+    std::int32_t first, count;
+    bool final_norm;
+  };
+  std::function<void(const Read&)> on_read = [](const Read&) {};
 
  private:
   core::ModelInfo info_;
@@ -150,6 +159,39 @@ TEST_F(WorkerTest, AStepThatContinuesAFailedOneFailsToo) {
   submit(0, 10);
   submit(1, -1, true);
   EXPECT_EQ(finish().back().status.code(), StatusCode::kInternal);
+}
+
+// Keeps what it was given.
+struct Rows final : capture::RowSink {
+  void on_rows(core::CaptureId id, const core::TokenRange& range, std::int32_t state,
+               const device::TensorView& rows) override {
+    EXPECT_EQ(id, core::CaptureId{9});
+    EXPECT_EQ(rows.shape[0], range.count);
+    seen.emplace_back(state, range.first);
+  }
+  std::vector<std::pair<std::int32_t, std::int32_t>> seen;  // state, first token
+};
+
+TEST_F(WorkerTest, TheRowsAPlanWantsCapturedGoToTheSinkWithTheirRange) {
+  Rows sink;
+  worker = std::make_unique<Worker>(std::move(owned), std::move(model->make_kv_pool(1)).value(), &sink);
+  worker->set_result_sink([](const core::StepResult&) {});
+  auto plan = std::make_unique<core::StepPlan>();
+  plan->tokens = {1, 2, 3};
+  plan->positions = {0, 4, 5};
+  plan->slices = {{.range = {{}, 0, 1}, .first_row = 0}, {.range = {{}, 4, 2}, .first_row = 1}};
+  plan->capture_layers = {0};
+  plan->captures = {{.slice = 1, .id = core::CaptureId{9}, .layers_first = 0, .layers_count = 1, .final_norm = true}};
+  std::vector<CountingModel::Read> reads;
+  model->on_read = [&](const CountingModel::Read& read) { reads.push_back(read); };
+  worker->submit(std::move(plan));
+  worker.reset();
+  EXPECT_EQ(sink.seen, (std::vector<std::pair<std::int32_t, std::int32_t>>{{0, 4}, {capture::kFinalNorm, 4}}));
+  ASSERT_EQ(reads.size(), 2u);
+  EXPECT_EQ(reads[0].first, 1);
+  EXPECT_EQ(reads[0].count, 2);
+  EXPECT_FALSE(reads[0].final_norm);
+  EXPECT_TRUE(reads[1].final_norm);
 }
 
 TEST_F(WorkerTest, AWorkerThatNeverRanEndsQuietly) {

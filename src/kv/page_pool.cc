@@ -99,17 +99,24 @@ void PagePool::transition_word(std::size_t word, std::uint64_t pages, PageState 
   if (to == PageState::kFree) first_free_word_ = std::min(first_free_word_, word);
 }
 
+void PagePool::transition_run(std::int32_t first, std::int32_t count, PageState from, PageState to) {
+  LEVADA_CHECK(first >= 0 && count <= total_ - first, "a page id outside the pool");
+  while (count > 0) {
+    const std::int32_t bit = first % kWordPages;
+    const std::int32_t run = std::min(count, kWordPages - bit);
+    const std::uint64_t ones = ~std::uint64_t{0} >> (kWordPages - run);
+    transition_word(static_cast<std::size_t>(first / kWordPages), ones << bit, from, to);
+    first += run;
+    count -= run;
+  }
+}
+
 void PagePool::transition(std::span<const core::PageId> pages, PageState from, PageState to) {
   for (std::size_t at = 0; at < pages.size();) {
     const std::int32_t first = core::index(pages[at]);
-    LEVADA_CHECK(first >= 0 && first < total_, "a page id outside the pool");
-    // The ids that follow as a run within one word.
-    const std::int32_t word_end = std::min(total_, first / kWordPages * kWordPages + kWordPages);
-    const std::size_t limit = std::min(pages.size() - at, static_cast<std::size_t>(word_end - first));
     std::size_t run = 1;
-    while (run < limit && core::index(pages[at + run]) == first + static_cast<std::int32_t>(run)) ++run;
-    const std::uint64_t ones = ~std::uint64_t{0} >> (static_cast<std::size_t>(kWordPages) - run);
-    transition_word(static_cast<std::size_t>(first / kWordPages), ones << (first % kWordPages), from, to);
+    while (at + run < pages.size() && core::index(pages[at + run]) == first + static_cast<std::int32_t>(run)) ++run;
+    transition_run(first, static_cast<std::int32_t>(run), from, to);
     at += run;
   }
 }
@@ -130,6 +137,12 @@ void PagePool::release_adopted(std::span<const core::PageId> pages) {
   transition(pages, PageState::kAdopted, PageState::kFree);
   adopted_ -= static_cast<std::int32_t>(pages.size());
   free_ += static_cast<std::int32_t>(pages.size());
+}
+
+void PagePool::release_adopted_run(core::PageId first, std::int32_t count) {
+  transition_run(core::index(first), count, PageState::kAdopted, PageState::kFree);
+  adopted_ -= count;
+  free_ += count;
 }
 
 PageState PagePool::state(core::PageId page) const {

@@ -61,6 +61,8 @@ class PagePool {
   std::optional<PageLease> try_allocate(std::int32_t pages);
   // Pages the tree gives up.
   void release_adopted(std::span<const core::PageId> pages);
+  // The same for the pages first, first + 1, … of which nobody has to list the ids.
+  void release_adopted_run(core::PageId first, std::int32_t count);
 
   std::int32_t total_pages() const { return total_; }
   std::int32_t free_pages() const { return free_; }
@@ -79,6 +81,7 @@ class PagePool {
   static constexpr std::int32_t kWordPages = 64;
   // Moves every page from one state to another; aborts when one is not in `from`.
   void transition(std::span<const core::PageId> pages, PageState from, PageState to);
+  void transition_run(std::int32_t first, std::int32_t count, PageState from, PageState to);
   void transition_word(std::size_t word, std::uint64_t pages, PageState from, PageState to);
   void adopt_leased(std::span<const core::PageId> pages);
   void release_leased(std::span<const core::PageId> pages);

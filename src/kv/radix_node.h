@@ -19,6 +19,9 @@
 namespace levada::kv {
 
 struct RadixNode {
+  // Longer runs are not looked for: reading their ids costs little beside what they free.
+  static constexpr std::size_t kMaxRunPages = 256;
+
   RadixNode* parent = nullptr;  // null for roots
   std::uint64_t hash = 0;       // of (parent, first page): where the child index keeps it
   std::unique_ptr<std::byte[]> storage;
@@ -29,6 +32,8 @@ struct RadixNode {
   std::int32_t locks = 0;  // PrefixLocks on this node or below it
   NamespaceId name_space{};
   bool bigram = false;
+  bool pages_are_run = false;  // first_page, first_page + 1, …: then nobody has to read the ids to give the pages up
+  core::PageId first_page = core::kNoPage;
   RadixNode* newer = nullptr;  // recency list; in the arena's free list `older` links free nodes
   RadixNode* older = nullptr;
 
@@ -39,11 +44,12 @@ struct RadixNode {
     const auto* first = reinterpret_cast<const core::PageId*>(storage.get()) + tokens_count();
     return {first, static_cast<std::size_t>(pages_count)};
   }
-  // Starts fetching what giving up this node will touch: the allocator's header before the storage, and the page ids up
-  // to the next header (of a long node only the first ones; the rest streams).
+  // Starts fetching what giving up this node will touch: the allocator's header before the storage, and unless they are
+  // a run the page ids up to the next header (of a long node only the first ones; the rest streams).
   void prefetch_release() const {
     constexpr std::size_t kLineBytes = 64, kLines = 5;
     __builtin_prefetch(storage.get() - sizeof(std::size_t));
+    if (pages_are_run) return;
     const auto ids = pages();
     const auto* first = reinterpret_cast<const std::byte*>(ids.data());
     for (std::size_t at = 0; at < std::min(ids.size_bytes() + kLineBytes, kLines * kLineBytes); at += kLineBytes) {
@@ -61,6 +67,11 @@ struct RadixNode {
     storage = std::move(copy);
     elements = elements_given;
     pages_count = static_cast<std::int32_t>(pages_given.size());
+    first_page = pages_given.empty() ? core::kNoPage : pages().front();
+    pages_are_run = pages_given.size() <= kMaxRunPages;
+    for (std::size_t i = 1; i < pages_given.size() && pages_are_run; ++i) {
+      pages_are_run = core::index(pages()[i]) == core::index(first_page) + static_cast<std::int32_t>(i);
+    }
   }
 };
 

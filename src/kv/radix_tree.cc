@@ -188,7 +188,11 @@ void RadixTree::unlock_path(RadixNode& locked) {
 
 void RadixTree::evict_leaf(RadixNode& leaf) {
   LEVADA_CHECK(leaf.children == 0 && leaf.locks == 0, "only unlocked leaves are evicted");
-  pool_.release_adopted(leaf.pages());
+  if (leaf.pages_are_run) {
+    pool_.release_adopted_run(leaf.first_page, leaf.pages_count);
+  } else {
+    pool_.release_adopted(leaf.pages());
+  }
   cached_pages_ -= leaf.pages_count;
   evictable_pages_ -= leaf.pages_count;
   evicted_tokens_ += leaf.elements;

@@ -93,6 +93,17 @@ class DecoderForward final : public Forward {
 
   device::TensorView hidden() const override { return nn::view(model_.workspace_.hidden); }
 
+  Result<device::TensorView> host_rows(std::int32_t first, std::int32_t count, bool final_norm) override {
+    LEVADA_CHECK(first >= 0 && count > 0 && first + count <= model_.workspace_.hidden.size(0), "rows of this step");
+    LEVADA_CHECK(!final_norm || next_layer_ == model_.config_.layers, "the final norm reads the last layer");
+    LEVADA_RETURN_IF_ERROR(nn::guarded("reading hidden states", [&] {
+      at::Tensor rows = model_.workspace_.hidden.narrow(0, first, count);
+      if (final_norm) rows = model_.head_.normed(backend(), rows);
+      host_rows_ = rows.to(at::kCPU, at::kFloat);  // the same memory where nothing has to move
+    }));
+    return nn::view(host_rows_);
+  }
+
   Result<device::TensorView> logits(std::span<const std::int32_t> rows) override {
     for (std::int32_t row : rows) {
       LEVADA_CHECK(row >= 0 && row < model_.workspace_.hidden.size(0), "logits of a row of this step");
@@ -110,6 +121,7 @@ class DecoderForward final : public Forward {
   PagedKvPool& pool_;
   StepGeometry geometry_;
   std::unique_ptr<nn::StepInputs> inputs_;
+  at::Tensor host_rows_;
   int next_layer_ = 0;
 };
 

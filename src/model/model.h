@@ -51,6 +51,9 @@ class Forward {
   virtual Status layer(int layer) = 0;
   // [rows, hidden_size] f32 (CPU) or the compute dtype (CUDA), valid until the next call.
   virtual device::TensorView hidden() const = 0;
+  // Rows [first, first + count) in host memory: [count, hidden_size] f32, valid until the next call. As hidden() has
+  // them, or, once the last layer has run, after the final norm.
+  virtual Result<device::TensorView> host_rows(std::int32_t first, std::int32_t count, bool final_norm) = 0;
   // Final norm and lm_head for the given rows. f32 [rows.size(), vocab_size] in host memory, valid until the next call.
   virtual Result<device::TensorView> logits(std::span<const std::int32_t> rows) = 0;
 };

@@ -21,6 +21,12 @@ at::Tensor first_rows(at::Tensor& memory, std::int64_t rows, std::int64_t width,
 LmHead::LmHead(at::Tensor norm, float eps, Projection output)
     : norm_(std::move(norm)), eps_(eps), output_(std::move(output)) {}
 
+at::Tensor LmHead::normed(Backend& backend, const at::Tensor& hidden) {
+  const at::Tensor normed = first_rows(normed_, hidden.size(0), hidden.size(1), hidden.options());
+  backend.rms_norm(hidden, norm_, eps_, normed);
+  return normed;
+}
+
 at::Tensor LmHead::logits(Backend& backend, const at::Tensor& hidden, std::span<const std::int32_t> rows) {
   const auto count = static_cast<std::int64_t>(rows.size());
   const auto options = at::TensorOptions().dtype(backend.activation_type()).device(backend.place());

@@ -11,6 +11,8 @@ namespace levada::nn {
 class LmHead {
  public:
   LmHead(at::Tensor norm, float eps, Projection output);
+  // `hidden` after the final norm, valid until the next call of either method.
+  at::Tensor normed(Backend& backend, const at::Tensor& hidden);
   // [rows.size(), vocabulary], valid until the next call.
   at::Tensor logits(Backend& backend, const at::Tensor& hidden, std::span<const std::int32_t> rows);
 

@@ -75,6 +75,7 @@ class Brain {
   AdmissionLimits admission_limits() const;
   std::int64_t reserved_pages() const;
   bool continue_chunk(PrefillAdmission& admission);
+  kv::PrefixMatch cached_prefix(const RequestState& state);
   bool admit_head(PrefillAdmission& admission);
   void on_admitted(RequestState& state, std::int32_t prefix_tokens, std::int32_t extend_tokens);
   void build(core::StepId step);

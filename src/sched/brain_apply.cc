@@ -36,7 +36,7 @@ void Brain::apply_row(const FlightRow& row, const core::StepResult& result, cons
   state.pages.on_step_applied(result.step);
   if (row.sample >= 0) --state.pending_samples;
   if (!status.ok()) {
-    state.commit_at_end = false;
+    state.may_commit = false;
     return finish(state, Finish{FinishReason::kError, {}, status}, delta_of(state));
   }
   const bool was_prefill = state.computed_tokens < state.input_tokens;
@@ -49,7 +49,7 @@ void Brain::apply_row(const FlightRow& row, const core::StepResult& result, cons
 bool Brain::accept(RequestState& state, core::Token token) {
   core::OutputDelta delta = delta_of(state);
   if (token < 0 || token >= limits_.vocab_size) {
-    state.commit_at_end = false;
+    state.may_commit = false;
     Status broken = internal_error("the model returned token id " + std::to_string(token) + ", outside the vocabulary");
     finish(state, Finish{FinishReason::kError, {}, std::move(broken)}, std::move(delta));
     return false;
@@ -70,6 +70,7 @@ bool Brain::accept(RequestState& state, core::Token token) {
 
 // Only tokens of applied plans: their KV is written. The newest token has none yet.
 void Brain::commit(RequestState& state) {
+  if (!state.may_commit) return;
   const std::int32_t written = std::min(state.computed_tokens, state.known_tokens());
   state.pages.commit(tree_, state.key(written),
                      state.plans_in_flight > 0 ? std::optional(state.last_plan) : std::nullopt);
@@ -95,7 +96,7 @@ void Brain::leave_queues(const RequestState& state) {
 void Brain::retire(const RequestState& state) {
   const auto it = std::find_if(draining_.begin(), draining_.end(), [&](auto& owned) { return owned.get() == &state; });
   LEVADA_CHECK(it != draining_.end(), "a request goes once, after its last plan");
-  if (state.commit_at_end) commit(**it);
+  commit(**it);
   draining_.erase(it);
 }
 

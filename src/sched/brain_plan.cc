@@ -95,7 +95,7 @@ void Brain::admit() {
   PrefillAdmission admission(layout_, admission_limits());
   if (chunked_ != nullptr && !continue_chunk(admission)) return;
   if (options_.schedule_policy == "lpm")
-    waiting_.order_by_prefix([&](const RequestState& s) { return tree_.match(s.key(s.known_tokens() - 1)).tokens; });
+    waiting_.order_by_prefix([&](const RequestState& s) { return cached_prefix(s).tokens; });
   while (!waiting_.empty() && admit_head(admission)) {
   }
   if (admitted_input_tokens_ > 0)
@@ -144,10 +144,16 @@ bool Brain::continue_chunk(PrefillAdmission& admission) {
   return true;
 }
 
+// A cached prefix has KV and no hidden states, so a captured request computes all its rows.
+kv::PrefixMatch Brain::cached_prefix(const RequestState& state) {
+  if (state.request.capture) return {};
+  // At least one token is left to compute: the answer's first token comes from its logits.
+  return tree_.match(state.key(state.known_tokens() - 1));
+}
+
 bool Brain::admit_head(PrefillAdmission& admission) {
   RequestState& state = waiting_.front();
-  // At least one token is left to compute: the answer's first token comes from its logits.
-  const kv::PrefixMatch match = tree_.match(state.key(state.known_tokens() - 1));
+  const kv::PrefixMatch match = cached_prefix(state);
   RequestPages pages(tree_, match);  // locked while the policy counts what is evictable
   const AdmissionVerdict verdict = admission.try_add({match.tokens, state.known_tokens(), state.new_tokens_left()},
                                                      pool_.free_pages() + tree_.evictable_pages());

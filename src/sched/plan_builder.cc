@@ -61,10 +61,20 @@ void PlanBuilder::add_slice(RequestState& state, std::int32_t count, bool sample
     slice.sample_row = static_cast<std::int32_t>(plan.samples.size());
     add_sample(state, slice.range.end(), input_unknown);
   }
+  if (state.request.capture) add_capture(*state.request.capture);
   plan.slices.push_back(slice);
   flight_.rows.push_back({&state, slice.range.end(), slice.sample_row});
   ++state.plans_in_flight;
   state.last_plan = plan.step;
+}
+
+// For the slice about to be added.
+void PlanBuilder::add_capture(const core::CaptureRequest& capture) {
+  core::StepPlan& plan = *plan_;
+  plan.captures.push_back({static_cast<std::int32_t>(plan.slices.size()), capture.id,
+                           static_cast<std::int32_t>(plan.capture_layers.size()),
+                           static_cast<std::int32_t>(capture.layers.size()), capture.final_norm});
+  plan.capture_layers.insert(plan.capture_layers.end(), capture.layers.begin(), capture.layers.end());
 }
 
 void PlanBuilder::add_sample(RequestState& state, std::int32_t position, bool input_unknown) {

@@ -40,6 +40,7 @@ class PlanBuilder {
 
  private:
   void add_slice(RequestState& state, std::int32_t count, bool sample);
+  void add_capture(const core::CaptureRequest& capture);
   void add_sample(RequestState& state, std::int32_t position, bool input_unknown);
 
   std::unique_ptr<core::StepPlan> plan_;

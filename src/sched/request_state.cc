@@ -9,6 +9,7 @@ namespace levada::sched {
 RequestState::RequestState(core::Request the_request, kv::NamespaceRef ns, StopRules rules,
                            const text::Tokenizer* tokenizer)
     : request(std::move(the_request)), name_space(std::move(ns)), stop_rules(std::move(rules)) {
+  if (request.capture) may_commit = request.capture->fill_prefix_cache;
   constexpr std::int32_t kReservedOutput = 4096;
   tokens.reserve(request.prompt.size() +
                  static_cast<std::size_t>(std::min(stop_rules.max_new_tokens, kReservedOutput)));

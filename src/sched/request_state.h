@@ -34,7 +34,7 @@ struct RequestState {
 
   Phase phase = Phase::kWaiting;
   bool retract_pending = false;  // goes back to waiting when no plan is in flight
-  bool commit_at_end = true;     // its KV may be kept as cache when it goes
+  bool may_commit = true;        // its KV may be kept as cache
   std::uint64_t arrival = 0;     // order of submission
   std::uint64_t admission = 0;   // order of the present admission; the last one is retracted first
   std::int32_t retractions = 0;

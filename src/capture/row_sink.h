@@ -1,0 +1,26 @@
+// What: RowSink, where the layer loop leaves the hidden states that a plan's captures ask for.
+// Owner: composed at start-up; the worker holds a reference.
+// Thread: called on the worker's thread, between two layers of a step; must not wait.
+// Invariant: rows travel with their range (law 1). A request's ranges come in order and without gaps, from token 0 on;
+// after a retraction they start at 0 again and repeat the same values.
+#pragma once
+
+#include "core/capture.h"
+#include "core/token_range.h"
+#include "device/tensor_view.h"
+
+namespace levada::capture {
+
+// A state that is not a layer's output: the last layer's after the final norm.
+inline constexpr std::int32_t kFinalNorm = -1;
+
+class RowSink {
+ public:
+  virtual ~RowSink() = default;
+  // `state`: a layer (its output) or kFinalNorm. `rows`: [range.count, hidden_size] f32 in host memory, the caller's
+  // again on return.
+  virtual void on_rows(core::CaptureId id, const core::TokenRange& range, std::int32_t state,
+                       const device::TensorView& rows) = 0;
+};
+
+}  // namespace levada::capture

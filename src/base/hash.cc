@@ -14,4 +14,19 @@ Hash128 hash128(std::span<const std::byte> bytes, std::uint64_t seed) {
   return {hash.high64, hash.low64};
 }
 
+struct Hash64Stream::State {
+  XXH3_state_t xxh;
+};
+
+Hash64Stream::Hash64Stream() : state_(std::make_unique<State>()) { XXH3_64bits_reset(&state_->xxh); }
+Hash64Stream::~Hash64Stream() = default;
+Hash64Stream::Hash64Stream(Hash64Stream&&) noexcept = default;
+Hash64Stream& Hash64Stream::operator=(Hash64Stream&&) noexcept = default;
+
+void Hash64Stream::update(std::span<const std::byte> piece) {
+  XXH3_64bits_update(&state_->xxh, piece.data(), piece.size());
+}
+
+std::uint64_t Hash64Stream::digest() const { return XXH3_64bits_digest(&state_->xxh); }
+
 }  // namespace levada

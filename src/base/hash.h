@@ -9,6 +9,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 namespace levada {
@@ -21,5 +22,22 @@ struct Hash128 {
 
 std::uint64_t hash64(std::span<const std::byte> bytes, std::uint64_t seed = 0);
 Hash128 hash128(std::span<const std::byte> bytes, std::uint64_t seed = 0);
+
+// hash64 of bytes that come in pieces: the value depends on the bytes alone, not on where they were cut.
+class Hash64Stream {
+ public:
+  Hash64Stream();
+  ~Hash64Stream();
+  Hash64Stream(Hash64Stream&&) noexcept;
+  Hash64Stream& operator=(Hash64Stream&&) noexcept;
+
+  void update(std::span<const std::byte> piece);
+  // Of everything so far; more may follow.
+  std::uint64_t digest() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace levada

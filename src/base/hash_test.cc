@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace levada {
@@ -43,6 +44,18 @@ TEST(HashTest, AgreesWithAnotherBuildForEveryLengthClass) {
     const auto bytes = pattern(expected.size);
     EXPECT_EQ(hash64(bytes, expected.seed), expected.hash64) << expected.size;
     EXPECT_EQ(hash128(bytes, expected.seed), expected.hash128) << expected.size;
+  }
+}
+
+TEST(HashTest, AStreamGivesTheValueOfTheWholeWhereverItIsCut) {
+  for (std::size_t size : {0, 1, 6, 200, 1000, 100'000}) {
+    const auto bytes = pattern(size);
+    for (std::size_t piece : {1, 7, 64, 255, 4096}) {
+      Hash64Stream stream;
+      for (std::size_t at = 0; at < size; at += piece)
+        stream.update(std::span(bytes).subspan(at, std::min(piece, size - at)));
+      EXPECT_EQ(stream.digest(), hash64(bytes)) << size << " in pieces of " << piece;
+    }
   }
 }
 

@@ -1,0 +1,87 @@
+#include "store/remote_store.h"
+
+#include <algorithm>
+
+#include "base/hash.h"
+
+namespace levada::store {
+namespace {
+
+// The server sends large objects from the arena's own pages and keeps them until it hears that they have arrived.
+constexpr std::size_t kConfirmFromBytes = 64 * 1024;
+
+}  // namespace
+
+RemoteStore::RemoteStore(Endpoint endpoint, std::string token, const ClientOptions& options, const Clock& clock,
+                         ClientChannel::OnConnected on_connected)
+    : channel_(std::move(endpoint), std::move(token), options, clock, std::move(on_connected)) {}
+
+Result<Frame> RemoteStore::ask(const ClientChannel::Request& request, std::span<std::byte> destination) {
+  LEVADA_ASSIGN_OR_RETURN(ClientChannel::Reply reply, channel_.call(request, destination));
+  LEVADA_RETURN_IF_ERROR(reply.status);
+  return reply.frame;
+}
+
+Result<std::optional<ObjectInfo>> RemoteStore::is_exist(std::string_view key) {
+  LEVADA_RETURN_IF_ERROR(check_key(key));
+  LEVADA_ASSIGN_OR_RETURN(const Frame reply, ask({.op = Op::kExist, .text = key}));
+  if ((reply.flags & 1) == 0) return std::optional<ObjectInfo>();
+  return std::optional(ObjectInfo{reply.first, reply.second});
+}
+
+Status RemoteStore::put_from(std::string_view key, std::span<const std::byte> bytes, const PutOptions& options) {
+  LEVADA_RETURN_IF_ERROR(check_key(key));
+  LEVADA_RETURN_IF_ERROR(channel_.connect());
+  if (bytes.size() > channel_.capacity_bytes()) {
+    return payload_too_large("object '" + std::string(key) + "' has " + std::to_string(bytes.size()) +
+                                 " bytes, the arena " + std::to_string(channel_.capacity_bytes()),
+                             "bytes");
+  }
+  ClientChannel::Request request{.op = Op::kPut, .text = key, .body = bytes, .wait_us = options.wait_us};
+  request.first = static_cast<std::uint64_t>(std::max<std::int64_t>(options.wait_us, 0));
+  request.flags = options.checksum.has_value();
+  request.second = options.checksum.value_or(0);
+  LEVADA_ASSIGN_OR_RETURN(const ClientChannel::Reply reply, channel_.call(request));
+  if (!reply.sent_again || reply.status.code() != StatusCode::kAlreadyExists) return reply.status;
+  // Somebody's object has that key: ours, if the first attempt was carried out and only its reply was lost.
+  const ObjectInfo ours{bytes.size(), options.checksum ? *options.checksum : hash64(bytes)};
+  LEVADA_ASSIGN_OR_RETURN(const std::optional<ObjectInfo> there, is_exist(key));
+  return there == ours ? Status() : reply.status;
+}
+
+Result<ObjectInfo> RemoteStore::get_into(std::string_view key, std::span<std::byte> destination,
+                                         std::uint64_t incarnation) {
+  LEVADA_RETURN_IF_ERROR(check_key(key));
+  LEVADA_ASSIGN_OR_RETURN(
+      const Frame reply,
+      ask({.op = Op::kGet, .text = key, .first = destination.size(), .incarnation = incarnation}, destination));
+  if (destination.size() >= kConfirmFromBytes) channel_.tell(Op::kReceived);
+  return ObjectInfo{reply.first, reply.second};
+}
+
+Result<RemoveOutcome> RemoteStore::remove(std::string_view key) {
+  LEVADA_RETURN_IF_ERROR(check_key(key));
+  LEVADA_ASSIGN_OR_RETURN(const Frame reply, ask({.op = Op::kRemove, .text = key}));
+  if (reply.flags > static_cast<std::uint8_t>(RemoveOutcome::kAbsent))
+    return data_loss("the store answers a removal with outcome " + std::to_string(reply.flags));
+  return static_cast<RemoveOutcome>(reply.flags);
+}
+
+Result<RemovedCount> RemoteStore::remove_prefix(std::string_view prefix) {
+  LEVADA_RETURN_IF_ERROR(check_key(prefix));
+  LEVADA_ASSIGN_OR_RETURN(const Frame reply, ask({.op = Op::kRemovePrefix, .text = prefix}));
+  return RemovedCount{reply.first, reply.second};
+}
+
+Result<Lease> RemoteStore::lease(std::string_view key, std::int64_t ttl_us, std::uint64_t incarnation) {
+  LEVADA_RETURN_IF_ERROR(check_key(key));
+  if (ttl_us < 0) return invalid_argument("a lease's time can't be negative: " + std::to_string(ttl_us), "ttl_us");
+  LEVADA_ASSIGN_OR_RETURN(
+      const Frame reply,
+      ask({.op = Op::kLease, .text = key, .first = static_cast<std::uint64_t>(ttl_us), .incarnation = incarnation}));
+  const std::uint64_t id = reply.third;
+  // A server that has gone has let go already.
+  return Lease({reply.first, reply.second}, [this, id] { channel_.tell(Op::kRelease, id); });
+}
+
+}  // namespace levada::store

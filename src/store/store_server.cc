@@ -1,0 +1,176 @@
+#include "store/store_server.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+
+#include "store/endpoint.h"
+
+namespace levada::store {
+namespace {
+
+// A reader's slots are cleared without a word: while somebody waits for space, look again this often.
+constexpr int kWaitingTurnMs = 2;
+constexpr int kIdleTurnMs = 60'000;
+constexpr int kEvents = 64;
+
+void wake(const Fd& event) {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const long written = ::write(event.get(), &one, sizeof one);  // full means awake already
+}
+
+Fd spare_descriptor() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+}  // namespace
+
+Result<std::unique_ptr<StoreServer>> StoreServer::start(Arena& arena, const ServerOptions& options) {
+  if (options.tcp_url.empty() && options.shm_url.empty())
+    return invalid_argument("a store needs an address to listen at", "store_url");
+  if (!options.tcp_url.empty() && options.token.empty())
+    return invalid_argument("a store that listens at TCP needs a token", "token");
+  std::unique_ptr<StoreServer> server(new StoreServer(arena, options));
+  if (!options.tcp_url.empty()) LEVADA_RETURN_IF_ERROR(server->listen(options.tcp_url, server->tcp_url_));
+  if (!options.shm_url.empty()) LEVADA_RETURN_IF_ERROR(server->listen(options.shm_url, server->shm_url_));
+  if (!server->watch(server->wake_->get(), EPOLLIN, true)) return unavailable("the system watches no more descriptors");
+  arena.on_space([event = server->wake_] { wake(*event); });
+  server->thread_ = Thread("store", [server = server.get()] { server->run(); });
+  return server;
+}
+
+StoreServer::StoreServer(Arena& arena, const ServerOptions& options)
+    : arena_(arena),
+      options_(options),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      spare_(spare_descriptor()),
+      wake_(std::make_shared<const Fd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {}
+
+StoreServer::~StoreServer() { stop(); }
+
+Status StoreServer::listen(const std::string& url, std::string& bound_url) {
+  LEVADA_ASSIGN_OR_RETURN(Endpoint endpoint, parse_endpoint(url));
+  LEVADA_ASSIGN_OR_RETURN(Fd socket, listen_at(endpoint));
+  const bool shares_memory = endpoint.kind == Endpoint::Kind::kShm;
+  if (!shares_memory) endpoint.port = bound_port(socket);
+  bound_url = endpoint.url();
+  if (!watch(socket.get(), EPOLLIN, true)) return unavailable("the system watches no more descriptors");
+  listeners_.push_back({std::move(socket), shares_memory});
+  return {};
+}
+
+void StoreServer::stop() {
+  stopping_.store(true);
+  wake(*wake_);
+  thread_.join();
+  clients_.clear();
+  if (!listeners_.empty() && !shm_url_.empty()) ::unlink(parse_endpoint(shm_url_)->path.c_str());
+  listeners_.clear();
+}
+
+bool StoreServer::watch(int descriptor, std::uint32_t events, bool is_new) {
+  epoll_event event{.events = events, .data = {.fd = descriptor}};
+  return ::epoll_ctl(epoll_.get(), is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, descriptor, &event) == 0;
+}
+
+void StoreServer::run() {
+  epoll_event events[kEvents];
+  while (!stopping_.load()) {
+    const int ready = ::epoll_wait(epoll_.get(), events, kEvents, timeout_ms());
+    for (int i = 0; i < ready; ++i) on_event(events[i].data.fd, events[i].events);
+    serve_waiting();
+    serve_deadlines();
+  }
+}
+
+void StoreServer::on_event(int descriptor, std::uint32_t events) {
+  if (descriptor == wake_->get()) {
+    std::uint64_t count;
+    [[maybe_unused]] const long got = ::read(descriptor, &count, sizeof count);
+    return;
+  }
+  for (const Listener& listener : listeners_)
+    if (listener.socket.get() == descriptor) return accept_from(listener);
+  const auto client = clients_.find(descriptor);
+  if (client == clients_.end()) return;
+  ServerConnection& connection = *client->second.connection;
+  bool alive = (events & EPOLLERR) == 0;
+  // Nobody reads while a put waits for space, so that a hang-up shows in no other way.
+  if (alive && connection.waits_for_space()) alive = (events & (EPOLLRDHUP | EPOLLHUP)) == 0;
+  if (alive && connection.wants_to_write() && (events & (EPOLLOUT | EPOLLHUP)) != 0) alive = connection.on_writable();
+  if (alive && connection.wants_to_read() && (events & (EPOLLIN | EPOLLHUP)) != 0) alive = connection.on_readable();
+  settle(descriptor, alive);
+}
+
+void StoreServer::accept_from(const Listener& listener) {
+  Fd socket(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket.valid() && (errno == EMFILE || errno == ENFILE)) {
+    // The caller would wait and this loop spin: give the spare descriptor up, to take the caller in and let it go.
+    spare_.reset();
+    socket.reset(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    socket.reset();
+    spare_ = spare_descriptor();
+    stats_.refused_full.fetch_add(1);
+  }
+  if (!socket.valid()) return;
+  if (clients_.size() >= static_cast<std::size_t>(options_.max_connections)) {
+    stats_.refused_full.fetch_add(1);
+    return;
+  }
+  stats_.accepted.fetch_add(1);
+  const int descriptor = socket.get();
+  Client& client = clients_[descriptor];
+  client.connection =
+      std::make_unique<ServerConnection>(std::move(socket), listener.shares_memory, arena_, options_, stats_);
+  client.interest = EPOLLIN;
+  if (!watch(descriptor, client.interest, true)) settle(descriptor, false);
+}
+
+// After anything happened to a client: closed, or watched for what it needs next.
+void StoreServer::settle(int descriptor, bool alive) {
+  const auto client = clients_.find(descriptor);
+  if (!alive) {
+    clients_.erase(client);  // closing takes it out of epoll too
+    stats_.closed.fetch_add(1);
+    return;
+  }
+  const ServerConnection& connection = *client->second.connection;
+  const std::uint32_t wanted = connection.waits_for_space()  ? EPOLLRDHUP
+                               : connection.wants_to_write() ? EPOLLOUT
+                                                             : EPOLLIN;
+  if (wanted == client->second.interest) return;
+  client->second.interest = wanted;
+  watch(descriptor, wanted, false);
+}
+
+void StoreServer::serve_waiting() {
+  for (auto at = clients_.begin(); at != clients_.end();) {
+    const auto [descriptor, connection] = std::pair(at->first, at->second.connection.get());
+    ++at;
+    if (connection->waits_for_space()) settle(descriptor, connection->on_space());
+  }
+}
+
+void StoreServer::serve_deadlines() {
+  const std::int64_t now_us = arena_.clock().now_us();
+  for (auto at = clients_.begin(); at != clients_.end();) {
+    const auto [descriptor, connection] = std::pair(at->first, at->second.connection.get());
+    ++at;
+    if (now_us >= connection->deadline_us()) settle(descriptor, connection->on_time(now_us));
+  }
+}
+
+int StoreServer::timeout_ms() const {
+  std::int64_t next_us = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [descriptor, client] : clients_) {
+    if (client.connection->waits_for_space()) return kWaitingTurnMs;
+    next_us = std::min(next_us, client.connection->deadline_us());
+  }
+  if (next_us == std::numeric_limits<std::int64_t>::max()) return kIdleTurnMs;
+  const std::int64_t left_us = next_us - arena_.clock().now_us();
+  return static_cast<int>(std::clamp<std::int64_t>(left_us / 1000 + 1, 0, kIdleTurnMs));
+}
+
+}  // namespace levada::store

@@ -1,0 +1,192 @@
+#include "capture/publisher.h"
+
+#include "capture/capture.h"
+
+namespace levada::capture {
+
+namespace {
+
+// What every key of this generation begins with.
+std::string prefix_of(std::string_view store_id, std::string_view sample_id, std::int64_t generation) {
+  std::string key = core::object_key(store_id, sample_id, static_cast<std::uint32_t>(generation), "x");
+  key.pop_back();
+  return key;
+}
+
+// Names and sizes in the order of Capture's slots.
+std::vector<std::pair<std::string, std::uint64_t>> objects_of(const SampleSpec& spec, std::int32_t tokens,
+                                                              std::int32_t hidden_size) {
+  std::vector<std::pair<std::string, std::uint64_t>> objects;
+  for (const FeatureSpec& feature : spec.features) {
+    objects.emplace_back(feature.name, feature.states.size() * levada::bytes_of(feature.dtype) *
+                                           static_cast<std::uint64_t>(tokens) *
+                                           static_cast<std::uint64_t>(hidden_size));
+  }
+  for (const PassthroughSpec& tensor : spec.passthrough) objects.emplace_back(tensor.name, tensor.bytes.size());
+  return objects;
+}
+
+}  // namespace
+
+Publisher::Publisher(store::Arena& arena, Options options, Metrics& metrics)
+    : arena_(arena),
+      options_(std::move(options)),
+      published_count_(metrics.counter("levada:captures_total", "Samples published")),
+      published_bytes_(metrics.counter("levada:capture_bytes_total", "Bytes of samples published")),
+      failed_count_(metrics.counter("levada:capture_failures_total", "Samples that could not be published")),
+      opener_("capture-open", [this] { run_opener(); }),
+      sealer_("capture-seal", [this] { run_sealer(); }) {}
+
+Publisher::~Publisher() {
+  closing_ = true;
+  open_jobs_.close();
+  opener_.join();
+  seal_jobs_.close();
+  sealer_.join();
+}
+
+void Publisher::run_opener() {
+  std::vector<OpenJob> jobs;
+  while (open_jobs_.take(jobs)) {
+    for (OpenJob& job : jobs) {
+      Result<Opened> opened = open_now(job);
+      if (!opened.ok()) failed_count_.add();
+      job.on_opened(std::move(opened));
+    }
+    jobs.clear();
+  }
+}
+
+void Publisher::run_sealer() {
+  std::vector<SealJob> jobs;
+  while (seal_jobs_.take(jobs)) {
+    for (SealJob& job : jobs) job.on_sealed(seal_now(*job.capture));
+    jobs.clear();
+  }
+}
+
+void Publisher::open(SampleSpec spec, std::int32_t tokens, std::function<void(Result<Opened>)> on_opened) {
+  if (!open_jobs_.push({std::move(spec), tokens, on_opened})) on_opened(unavailable("the server is stopping"));
+}
+
+Result<Publisher::Opened> Publisher::open_now(OpenJob& job) {
+  if (closing_) return unavailable("the server is stopping");
+  LEVADA_RETURN_IF_ERROR(check(job.spec, job.tokens, options_.limits));
+  LEVADA_ASSIGN_OR_RETURN(std::optional<Published> recorded, enter(job.spec));
+  if (recorded) return Opened(std::move(*recorded));
+  Result<std::vector<store::Slot>> slots = reserve(job.spec, job.tokens);
+  if (!slots.ok()) {
+    leave(job.spec, std::nullopt);
+    return slots.status();
+  }
+  std::lock_guard lock(mutex_);
+  const core::CaptureId id{++last_id_};
+  filling_.emplace(id, std::make_shared<Capture>(id, std::move(job.spec), job.tokens, options_.limits.hidden_size,
+                                                 std::move(slots).value()));
+  return Opened(id);
+}
+
+Result<std::vector<store::Slot>> Publisher::reserve(const SampleSpec& spec, std::int32_t tokens) {
+  const auto objects = objects_of(spec, tokens, options_.limits.hidden_size);
+  std::vector<std::uint64_t> sizes;
+  for (const auto& [name, bytes] : objects) sizes.push_back(bytes);
+  LEVADA_RETURN_IF_ERROR(arena_.check_fits(sizes));
+  const std::int64_t deadline_us = arena_.clock().now_us() + options_.space_wait_us;
+  std::vector<store::Slot> slots;
+  for (const auto& [name, bytes] : objects) {
+    const std::string key =
+        core::object_key(spec.store_id, spec.sample_id, static_cast<std::uint32_t>(spec.generation), name);
+    LEVADA_ASSIGN_OR_RETURN(store::Slot slot, arena_.reserve(key, bytes, deadline_us));
+    slots.push_back(std::move(slot));
+  }
+  return slots;
+}
+
+Result<std::optional<Published>> Publisher::enter(const SampleSpec& spec) {
+  const auto refuse = [](const std::string& why, const char* field) {
+    return Status(StatusCode::kFailedPrecondition, why, field);
+  };
+  std::lock_guard lock(mutex_);
+  Recorded& recorded = journal_[spec.sample_id];
+  if (spec.generation < recorded.generation) {
+    return refuse("stale: generation " + std::to_string(recorded.generation) + " of this sample is known", "gen");
+  }
+  if (recorded.active) return Status(StatusCode::kAlreadyExists, "this sample is being captured now", "sample_id");
+  if (recorded.published && spec.generation == recorded.generation) {
+    if (readable(*recorded.published)) return recorded.published;
+    return refuse("this generation was published and its objects have been removed; ask for a higher one", "gen");
+  }
+  // An older generation's objects go first: the new ones may need their memory.
+  if (recorded.published && spec.replace) {
+    arena_.remove_prefix(prefix_of(spec.store_id, spec.sample_id, recorded.generation));
+  }
+  recorded = {spec.generation, true, std::nullopt};
+  return std::optional<Published>();
+}
+
+void Publisher::leave(const SampleSpec& spec, std::optional<Published> published) {
+  std::lock_guard lock(mutex_);
+  Recorded& recorded = journal_[spec.sample_id];
+  recorded.active = false;
+  recorded.published = std::move(published);
+}
+
+bool Publisher::readable(const Published& published) const {
+  for (const core::StoredTensor& tensor : published.tensors) {
+    if (!arena_.find(core::object_key(published.store_id, published.sample_id, published.generation, tensor.name))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::shared_ptr<Capture> Publisher::take(core::CaptureId id) {
+  std::lock_guard lock(mutex_);
+  const auto it = filling_.find(id);
+  if (it == filling_.end()) return nullptr;
+  std::shared_ptr<Capture> capture = std::move(it->second);
+  filling_.erase(it);
+  return capture;
+}
+
+void Publisher::seal(core::CaptureId id, std::function<void(Result<Published>)> on_sealed) {
+  std::shared_ptr<Capture> capture = take(id);
+  LEVADA_CHECK(capture != nullptr, "a capture is sealed once, after open() gave its id");
+  if (!seal_jobs_.push({std::move(capture), on_sealed})) on_sealed(unavailable("the server is stopping"));
+}
+
+Result<Published> Publisher::seal_now(Capture& capture) {
+  Result<Published> sealed = capture.seal(arena_.incarnation());
+  const SampleSpec& spec = capture.spec();
+  if (!sealed.ok()) {
+    arena_.remove_prefix(prefix_of(spec.store_id, spec.sample_id, spec.generation));
+    leave(spec, std::nullopt);
+    failed_count_.add();
+    return sealed;
+  }
+  leave(spec, sealed.value());
+  published_count_.add();
+  for (const core::StoredTensor& tensor : sealed->tensors) published_bytes_.add(static_cast<double>(tensor.bytes()));
+  return sealed;
+}
+
+void Publisher::drop(core::CaptureId id) {
+  const std::shared_ptr<Capture> capture = take(id);
+  if (capture == nullptr) return;
+  leave(capture->spec(), std::nullopt);
+  failed_count_.add();
+}
+
+void Publisher::on_rows(core::CaptureId id, const core::TokenRange& range, std::int32_t state,
+                        const device::TensorView& rows) {
+  std::shared_ptr<Capture> capture;
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = filling_.find(id);
+    if (it == filling_.end()) return;  // dropped: its request ended while this step was on its way
+    capture = it->second;
+  }
+  capture->write(range, state, rows);
+}
+
+}  // namespace levada::capture

@@ -21,7 +21,7 @@ third_party() {
     [[ "$file" =~ ^src/($allowed)(/|$) ]] || complain "$file includes $pattern: only src/($allowed) may"
   done < <(grep -rlE "#include <($pattern)" src --include='*.h' --include='*.cc')
 }
-third_party 'ATen/|torch/|c10/' 'nn|model'
+third_party 'ATen/|torch/|c10/' 'nn|model|train'
 third_party 'boost/asio|boost/beast' 'http'
 third_party 'yaml-cpp/' 'recipe'
 third_party 'prometheus/' 'base'
@@ -29,7 +29,7 @@ third_party 'spdlog/' 'base'
 third_party 'unicode/' 'text'
 third_party 'xxhash' 'base'
 third_party 'simdjson' 'files|text|serve'
-third_party 'nlohmann/' 'model|serve|(files|text)/.*_test\.cc'
+third_party 'nlohmann/' 'model|serve|train|(files|text)/.*_test\.cc'
 third_party 'dlfcn' 'device|nn'
 third_party 'cuda' 'device'
 

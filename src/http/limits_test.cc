@@ -21,8 +21,7 @@ class LimitsTest : public testing::Test {
       : site({.max_body_bytes = 1000,
               .max_header_bytes = 2000,
               .read_timeout = std::chrono::milliseconds(200),
-              .idle_timeout = std::chrono::milliseconds(400),
-              .allow_origin = ""}) {
+              .idle_timeout = std::chrono::milliseconds(400)}) {
     site.server->route("GET", "/hello", [](Request, Responder out) { out.respond(200, "text/plain", "hello"); });
     site.server->route("POST", "/echo", [](Request in, Responder out) { out.respond(200, "text/plain", in.body); });
     site.start();
@@ -87,12 +86,6 @@ TEST_F(LimitsTest, an_idle_connection_is_closed_without_a_word) {
   EXPECT_EQ(fresh.read_all(), "");
   EXPECT_EQ(used.read_all(), "");
   EXPECT_TRUE(fresh.ended() && used.ended());
-}
-
-TEST_F(LimitsTest, without_an_allowed_origin_no_such_header_is_sent) {
-  RawSocket socket(site.port());
-  socket.send(kHello);
-  EXPECT_THAT(socket.read_until("hello"), testing::Not(HasSubstr("Access-Control")));
 }
 
 TEST(ConnectionLimit, who_comes_when_all_connections_are_in_use_gets_503_until_one_is_free) {

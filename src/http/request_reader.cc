@@ -169,7 +169,7 @@ RequestReader::State RequestReader::fail(const error_code& ec, std::string_view 
   } else if (ec == error::header_limit) {
     failure_ = {431, "the request header is longer than " + std::to_string(max_header_bytes_) + " bytes"};
   } else if (ec == error::body_limit) {
-    failure_ = {413, "the request body is longer than " + std::to_string(max_body_bytes_) + " bytes"};
+    failure_ = {413, "the request body is longer than the limit of " + std::to_string(max_body_bytes_) + " bytes"};
   } else if (ec == error::bad_version && names_http_version(bytes)) {
     failure_ = {505, "only HTTP/1.0 and HTTP/1.1 are spoken here"};
   } else {

@@ -133,6 +133,30 @@ TEST(RequestReader, bounds_line_header_and_body) {
   EXPECT_EQ(refusal("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1;" + filler), 431);
 }
 
+TEST(RequestReader, a_body_of_exactly_the_limit_is_accepted_and_one_byte_more_is_refused_with_the_limit) {
+  const auto sized = [](std::size_t bytes) {
+    return "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(bytes) + "\r\n\r\n" +
+           std::string(bytes, 'x');
+  };
+  const auto chunked = [](std::size_t bytes) {
+    std::string request = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (std::size_t i = 0; i < bytes; ++i) request += "1\r\nx\r\n";
+    return request + "0\r\n\r\n";
+  };
+  for (const std::size_t piece : {1, 7, 10'000}) {
+    for (const std::string& most : {sized(kBodyLimit), chunked(kBodyLimit)}) {
+      const Outcome outcome = read(most, piece);
+      ASSERT_EQ(outcome.state, State::kDone) << outcome.message;
+      EXPECT_EQ(outcome.request.body.size(), kBodyLimit);
+    }
+    for (const std::string& more : {sized(kBodyLimit + 1), chunked(kBodyLimit + 1)}) {
+      const Outcome outcome = read(more, piece);
+      EXPECT_EQ(outcome.status, 413);
+      EXPECT_EQ(outcome.message, "the request body is longer than the limit of 100 bytes");
+    }
+  }
+}
+
 TEST(RequestReader, bounds_a_header_that_trickles_in_as_many_small_fields) {
   std::string bytes = "GET / HTTP/1.1\r\nHost: h\r\n";
   for (int i = 0; i < 200; ++i) bytes += "X-" + std::to_string(i) + ": y\r\n";

@@ -9,20 +9,20 @@
 #include <memory>
 #include <utility>
 
-#include "http/connection.h"
+#include "http/exchange.h"
 #include "http/server.h"
 
 namespace levada::http {
 
 struct Responder::State {
-  State(std::shared_ptr<Connection> connection_of, std::uint64_t exchange_number)
-      : connection(std::move(connection_of)), exchange(exchange_number) {}
-  ~State() { connection->abandon(exchange); }
+  State(std::shared_ptr<Exchange> exchange_of, std::uint64_t exchange_number)
+      : exchange(std::move(exchange_of)), number(exchange_number) {}
+  ~State() { exchange->abandon(number); }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  const std::shared_ptr<Connection> connection;
-  const std::uint64_t exchange;
+  const std::shared_ptr<Exchange> exchange;  // shares the Connection it is part of
+  const std::uint64_t number;
 };
 
 }  // namespace levada::http

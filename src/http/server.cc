@@ -1,13 +1,17 @@
 #include "http/server.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <boost/asio/steady_timer.hpp>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "base/log.h"
 #include "http/connection.h"
 #include "http/listener.h"
+#include "http/route_table.h"
 #include "http/text.h"
 
 namespace levada::http {
@@ -19,16 +23,7 @@ using std::chrono::steady_clock;
 namespace {
 
 constexpr milliseconds kAcceptPause{100};
-
-struct Method {
-  Handler handler;
-  Counter* requests;
-};
-
-std::string cors_lines(const ServerOptions& options) {
-  if (options.allow_origin.empty()) return {};
-  return "Access-Control-Allow-Origin: " + options.allow_origin + "\r\n";
-}
+constexpr milliseconds kTrimPause{1000};
 
 }  // namespace
 
@@ -36,39 +31,36 @@ struct Server::Impl final : Site {
   Impl(const ServerOptions& options, Metrics& metrics, std::shared_ptr<Loop> loop, asio::ip::tcp::acceptor acceptor);
 
   const ServerOptions& options() const override { return options_; }
-  const std::string& common_lines() const override { return common_lines_; }
-  RouteAnswer look_up(const std::string& method, const std::string& path) const override;
+  std::string_view common_lines() const override { return routes_.cors_line(); }
+  RouteAnswer look_up(const Request& request) const override { return routes_.look_up(request); }
   void count_response(int status) override;
+  void on_large_request_over() override { large_request_over_ = steady_clock::now(); }
   void on_closed(Connection& connection) override;
 
-  Counter& request_counter(const std::string& method, const std::string& path);
-  RouteAnswer method_missing(const std::string& method, const std::map<std::string, Method>& methods) const;
   void accept();
   void on_accepted(const error_code& error, asio::ip::tcp::socket socket);
   void turn_away(asio::ip::tcp::socket socket);
   void tick();
+  void trim_heap(steady_clock::time_point now);
   void begin_stop(milliseconds grace);
   std::vector<std::shared_ptr<Connection>> open_connections() const;
 
   const ServerOptions options_;
-  const std::string common_lines_;
   Metrics& metrics_;
   const std::shared_ptr<Loop> loop_;
   asio::ip::tcp::acceptor acceptor_;
   asio::steady_timer tick_timer_, accept_timer_, grace_timer_;
   const std::uint16_t port_;
-  std::unordered_map<std::string, std::map<std::string, Method>> routes_;  // path, then method
-  std::vector<std::pair<std::string, std::string>> route_names_;
-  Counter& other_requests_;
+  RouteTable routes_;
   std::map<int, Counter*> responses_;
   std::unordered_map<Connection*, std::shared_ptr<Connection>> connections_;
+  std::optional<steady_clock::time_point> large_request_over_;  // since the heap was last trimmed
   bool stopping_ = false;
 };
 
 Server::Impl::Impl(const ServerOptions& options, Metrics& metrics, std::shared_ptr<Loop> loop,
                    asio::ip::tcp::acceptor acceptor)
     : options_(options),
-      common_lines_(cors_lines(options)),
       metrics_(metrics),
       loop_(std::move(loop)),
       acceptor_(std::move(acceptor)),
@@ -76,15 +68,7 @@ Server::Impl::Impl(const ServerOptions& options, Metrics& metrics, std::shared_p
       accept_timer_(loop_->io()),
       grace_timer_(loop_->io()),
       port_(acceptor_.local_endpoint().port()),
-      other_requests_(request_counter("other", "other")) {}
-
-// ---- Routes and counters ----
-
-// Labels come from the route table alone: a client cannot make new series.
-Counter& Server::Impl::request_counter(const std::string& method, const std::string& path) {
-  return metrics_.counter("levada:http_requests_total", "HTTP requests by route.",
-                          {{"path", path}, {"method", method}});
-}
+      routes_(options.allow_origin, metrics) {}
 
 void Server::Impl::count_response(int status) {
   Counter*& counter = responses_[status];
@@ -92,38 +76,6 @@ void Server::Impl::count_response(int status) {
     counter = &metrics_.counter("levada:http_responses_total", "HTTP responses by status; 499: the client left first.",
                                 {{"status", std::to_string(status)}});
   counter->add();
-}
-
-RouteAnswer Server::Impl::look_up(const std::string& method, const std::string& path) const {
-  const auto at_path = routes_.find(path);
-  if (at_path == routes_.end()) {
-    if (method == "OPTIONS" && path == "*")
-      return {.status = 204, .extra_lines = "Allow: GET, HEAD, OPTIONS, POST\r\n", .requests = &other_requests_};
-    return {.status = 404, .message = "there is nothing at " + path, .requests = &other_requests_};
-  }
-  const std::map<std::string, Method>& methods = at_path->second;
-  auto found = methods.find(method);
-  if (found == methods.end() && method == "HEAD") found = methods.find("GET");
-  if (found == methods.end()) return method_missing(method, methods);
-  return {.handler = &found->second.handler, .requests = found->second.requests};
-}
-
-RouteAnswer Server::Impl::method_missing(const std::string& method,
-                                         const std::map<std::string, Method>& methods) const {
-  std::string allowed = "OPTIONS";
-  for (const auto& [name, ignored] : methods) allowed += ", " + name;
-  if (methods.contains("GET")) allowed += ", HEAD";
-  RouteAnswer answer{.extra_lines = "Allow: " + allowed + "\r\n", .requests = &other_requests_};
-  if (method == "OPTIONS") {
-    answer.status = 204;
-    if (!common_lines_.empty())
-      answer.extra_lines += "Access-Control-Allow-Methods: " + allowed +
-                            "\r\nAccess-Control-Allow-Headers: Authorization, Content-Type, *\r\n";
-  } else {
-    answer.status = 405;
-    answer.message = "the method " + method + " is not allowed here; use " + allowed;
-  }
-  return answer;
 }
 
 // ---- Connections ----
@@ -164,7 +116,7 @@ void Server::Impl::turn_away(asio::ip::tcp::socket socket) {
                        .content_type = "application/json",
                        .content_length = body.size(),
                        .keep_alive = false,
-                       .common_lines = common_lines_});
+                       .common_lines = common_lines()});
   answer += body;
   error_code ignored;
   socket.non_blocking(true, ignored);
@@ -191,8 +143,17 @@ void Server::Impl::tick() {
     if (cancelled) return;
     const auto now = steady_clock::now();
     for (const auto& connection : open_connections()) connection->on_tick(now);
+    trim_heap(now);
     tick();
   });
+}
+
+// The allocator keeps what large bodies took (tens of MiB) for the next ones. Once none has come for a while the system
+// gets it back; after the pause, because a handler may hold the body a little longer than the exchange lasts.
+void Server::Impl::trim_heap(steady_clock::time_point now) {
+  if (!large_request_over_ || now - *large_request_over_ < kTrimPause) return;
+  large_request_over_.reset();
+  ::malloc_trim(0);
 }
 
 void Server::Impl::begin_stop(milliseconds grace) {
@@ -220,14 +181,9 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Server::~Server() { impl_->loop_->finish(); }
 
-void Server::route(std::string method, std::string path, Handler handler) {
-  Counter& requests = impl_->request_counter(method, path);
-  const bool fresh = impl_->routes_[path].emplace(method, Method{std::move(handler), &requests}).second;
-  LEVADA_CHECK(fresh, "a route was declared twice");
-  impl_->route_names_.emplace_back(std::move(method), std::move(path));
+void Server::route(std::string method, std::string path, Handler handler, Origins origins) {
+  impl_->routes_.add(std::move(method), std::move(path), std::move(handler), origins);
 }
-
-std::vector<std::pair<std::string, std::string>> Server::routes() const { return impl_->route_names_; }
 
 std::uint16_t Server::port() const { return impl_->port_; }
 

@@ -12,7 +12,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/metrics.h"
 #include "base/status.h"
@@ -37,8 +36,8 @@ class Responder {
   void start_stream(int status, std::string_view content_type) const;
   void write(std::string bytes) const;  // writes of one I/O turn go out in one system call
   void end() const;
-  // Called once on the I/O thread if the client goes away before the response is complete: it closed or reset the
-  // connection, reads too slowly, or the server stops. A client that only shut down its sending side is still there.
+  // Called once on the I/O thread if the client goes away before the response is complete: it closed, half-closed or
+  // reset the connection, reads too slowly, or the server stops.
   void on_disconnect(std::function<void()> callback) const;
   bool client_gone() const;
   // Bytes accepted by write() and not yet taken by the socket.
@@ -53,6 +52,12 @@ class Responder {
 
 using Handler = std::function<void(Request, Responder)>;
 
+// The web pages that may use a route from a browser. Clients other than browsers may use every route.
+enum class Origins : std::uint8_t {
+  kOwn,  // those this server sent: who comes from elsewhere gets 403, and no leave to read any answer
+  kAny,  // those ServerOptions::allow_origin names
+};
+
 struct ServerOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 30000;  // 0: any free port, see port()
@@ -60,9 +65,9 @@ struct ServerOptions {
   std::size_t max_header_bytes = 64u << 10;
   std::chrono::milliseconds read_timeout{60'000};   // for a whole request once its first byte came
   std::chrono::milliseconds idle_timeout{300'000};  // keep-alive
-  std::string allow_origin = "*";                   // Access-Control-Allow-Origin of every response; empty: none
-  std::size_t max_pending_bytes = 8u << 20;         // a stream whose client reads too slowly is closed beyond this
-  std::size_t max_connections = 4096;               // who comes when so many are open gets 503 and is closed
+  std::string allow_origin = "*";            // Access-Control-Allow-Origin of routes for Origins::kAny; empty: none
+  std::size_t max_pending_bytes = 8u << 20;  // a stream whose client reads too slowly is closed beyond this
+  std::size_t max_connections = 4096;        // who comes when so many are open gets 503 and is closed
 };
 
 class Server {
@@ -73,8 +78,7 @@ class Server {
 
   // Exact paths; before run() only. HEAD is answered by GET's handler without the body, OPTIONS by the route table.
   // Unknown path: 404, known path with another method: 405 with Allow.
-  void route(std::string method, std::string path, Handler handler);
-  std::vector<std::pair<std::string, std::string>> routes() const;
+  void route(std::string method, std::string path, Handler handler, Origins origins = Origins::kOwn);
   std::uint16_t port() const;
   // Serves until stop(); blocks.
   void run();

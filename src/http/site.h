@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "http/server.h"
 
@@ -16,20 +17,23 @@ class Connection;
 // The handler of a request, or the answer when there is none.
 struct RouteAnswer {
   const Handler* handler = nullptr;
-  int status = 0;               // of the ready answer
-  std::string message;          // of its error body; empty: no body
-  std::string extra_lines;      // "Allow: GET, HEAD\r\n"
-  Counter* requests = nullptr;  // never null in an answer
+  int status = 0;                 // of the ready answer
+  std::string message;            // of its error body; empty: no body
+  std::string extra_lines;        // "Allow: GET, HEAD\r\n"
+  std::string_view common_lines;  // of whatever response follows; outlive the Site's last exchange
+  Counter* requests = nullptr;    // never null in an answer
 };
 
 class Site {
  public:
   virtual ~Site() = default;
   virtual const ServerOptions& options() const = 0;
-  // Header lines every response carries (CORS). From any thread while an exchange is open.
-  virtual const std::string& common_lines() const = 0;
-  virtual RouteAnswer look_up(const std::string& method, const std::string& path) const = 0;
+  // Header lines of a refusal that no route is known for.
+  virtual std::string_view common_lines() const = 0;
+  virtual RouteAnswer look_up(const Request& request) const = 0;
   virtual void count_response(int status) = 0;
+  // A request that took much memory is over.
+  virtual void on_large_request_over() = 0;
   // The connection is closed and may be forgotten.
   virtual void on_closed(Connection& connection) = 0;
 };

@@ -324,6 +324,30 @@ TEST_F(Served, KeysGuardEverythingButHealthAndThePage) {
   EXPECT_THAT(site_->client().request(request).value().body, Not(HasSubstr("user-key")));
 }
 
+TEST_F(Served, WebPagesOfOtherOriginsMayUseTheModelButAdministerNothing) {
+  start();
+  const auto from_a_page = [&](const std::string& method, const std::string& path) {
+    const std::map<std::string, std::string> headers = {{"Origin", "https://elsewhere.example"}};
+    return site_->client().request({.method = method, .target = path, .headers = headers}).value();
+  };
+  for (const char* path : {"/v1/chat/completions", "/v1/completions", "/generate", "/tokenize", "/detokenize"}) {
+    EXPECT_EQ(from_a_page("POST", path).headers["access-control-allow-origin"], "*") << path;
+    EXPECT_THAT(from_a_page("OPTIONS", path).headers["access-control-allow-methods"], HasSubstr("POST")) << path;
+  }
+  for (const char* path : {"/v1/models", "/health", "/health_generate", "/model_info"}) {
+    EXPECT_EQ(from_a_page("GET", path).headers["access-control-allow-origin"], "*") << path;
+  }
+  for (const auto& [method, path] : {std::pair{"GET", "/flush_cache"}, std::pair{"POST", "/flush_cache"},
+                                     std::pair{"POST", "/abort_request"}, std::pair{"GET", "/debug/audit"}}) {
+    EXPECT_EQ(from_a_page(method, path).status, 403) << path;
+    for (const char* asked : {method, "OPTIONS"}) {
+      EXPECT_FALSE(from_a_page(asked, path).headers.contains("access-control-allow-origin")) << path;
+      EXPECT_FALSE(from_a_page(asked, path).headers.contains("access-control-allow-methods")) << path;
+    }
+  }
+  EXPECT_EQ(get("/flush_cache").status, 200) << "a client that is no browser";
+}
+
 TEST_F(Served, InfoEndpointsSayWhatToolsLookFor) {
   start();
   const Json models = Json::parse(get("/v1/models").body);

@@ -19,7 +19,9 @@ class Router {
   // Both must outlive the server's run().
   Router(http::Server& server, const AccessKeys& keys) : server_(server), keys_(keys) {}
 
+  // Web pages of other origins may use what users may, but nothing that is the administrator's.
   void add(std::string method, std::string path, Access access, http::Handler handler) {
+    const http::Origins origins = access == Access::kAdmin ? http::Origins::kOwn : http::Origins::kAny;
     server_.route(
         std::move(method), std::move(path),
         [&keys = keys_, access, handler = std::move(handler)](http::Request request, http::Responder responder) {
@@ -27,7 +29,8 @@ class Router {
             return respond_error(responder, allowed);
           }
           handler(std::move(request), std::move(responder));
-        });
+        },
+        origins);
   }
 
  private:

@@ -1,0 +1,99 @@
+#include "nn/draft_batch.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace levada::nn {
+namespace {
+
+at::Tensor upload(std::span<const std::int64_t> values, at::Device place) {
+  const at::Tensor host = at::empty({static_cast<std::int64_t>(values.size())}, at::TensorOptions().dtype(at::kLong));
+  std::copy(values.begin(), values.end(), host.data_ptr<std::int64_t>());
+  return place.is_cpu() ? host : host.to(place);
+}
+
+// Frequencies are powers of theta in float32, angles float32 products: what serving computes, at every position.
+at::Tensor angles(std::span<const std::int64_t> positions, std::int64_t head_dim, double theta, at::Device place) {
+  const std::int64_t half = head_dim / 2;
+  std::vector<float> frequencies(static_cast<std::size_t>(half));
+  for (std::int64_t i = 0; i < half; ++i) {
+    const float exponent = -static_cast<float>(2 * i) / static_cast<float>(head_dim);
+    frequencies[static_cast<std::size_t>(i)] = static_cast<float>(std::pow(theta, exponent));
+  }
+  const at::Tensor host =
+      at::empty({static_cast<std::int64_t>(positions.size()), head_dim}, at::TensorOptions().dtype(at::kFloat));
+  auto* out = host.data_ptr<float>();
+  for (std::int64_t position : positions) {
+    for (std::int64_t i = 0; i < half; ++i) {
+      const float angle = static_cast<float>(position) * frequencies[static_cast<std::size_t>(i)];
+      out[i] = std::cos(angle);
+      out[half + i] = std::sin(angle);
+    }
+    out += head_dim;
+  }
+  return place.is_cpu() ? host : host.to(place);
+}
+
+std::int64_t window_of(const DraftGeometry& geometry) {
+  for (std::int64_t window : geometry.windows) {
+    if (window > 0) return window;
+  }
+  return 0;
+}
+
+void set_visibility(const DraftGeometry& geometry, DraftBatch& batch, at::Device place) {
+  const std::int64_t window = window_of(geometry);
+  for (int kind = 0; kind < (window > 0 ? 2 : 1); ++kind) {
+    std::vector<std::int64_t> own;
+    for (const DraftBatch::Part& part : batch.parts) {
+      for (std::int64_t b = part.first_block; b < part.first_block + part.blocks; ++b) {
+        for (std::int64_t offset = 0; offset < batch.block; ++offset) {
+          const Visible seen =
+              visible_keys(batch.anchors[static_cast<std::size_t>(b)], offset, batch.block, kind == 0 ? 0 : window);
+          batch.host_begin[kind].push_back(part.first_key + seen.begin);
+          batch.host_end[kind].push_back(part.first_key + seen.end);
+          own.push_back(seen.own_end);
+        }
+      }
+    }
+    batch.key_begin[kind] = upload(batch.host_begin[kind], place);
+    batch.key_end[kind] = upload(batch.host_end[kind], place);
+    batch.own_end[kind] = upload(own, place);
+  }
+}
+
+}  // namespace
+
+Visible visible_keys(std::int64_t anchor, std::int64_t offset, std::int64_t block, std::int64_t window) {
+  if (window == 0) return {0, anchor, block};
+  return {std::min(anchor, std::max<std::int64_t>(0, anchor + offset - (window - 1))), anchor, offset + 1};
+}
+
+DraftBatch make_draft_batch(const DraftGeometry& geometry, std::span<const DraftSequence> sequences, std::int64_t block,
+                            std::int64_t mask_token, at::Device place) {
+  DraftBatch batch;
+  batch.block = block;
+  std::vector<std::int64_t> ids, row_positions, key_positions;
+  for (const DraftSequence& sequence : sequences) {
+    if (sequence.anchors.empty()) continue;
+    batch.parts.push_back(
+        {batch.keys(), sequence.context(), batch.blocks(), static_cast<std::int64_t>(sequence.anchors.size())});
+    for (std::int64_t t = 0; t < sequence.context(); ++t) key_positions.push_back(t);
+    for (std::int64_t anchor : sequence.anchors) {
+      batch.anchors.push_back(anchor);
+      for (std::int64_t offset = 0; offset < block; ++offset) {
+        ids.push_back(offset == 0 ? sequence.input_ids[static_cast<std::size_t>(anchor)] : mask_token);
+        row_positions.push_back(anchor + offset);
+      }
+    }
+  }
+  batch.block_ids = upload(ids, place);
+  batch.row_angles = angles(row_positions, geometry.head_dim, geometry.rope_theta, place);
+  batch.key_angles = angles(key_positions, geometry.head_dim, geometry.rope_theta, place);
+  set_visibility(geometry, batch, place);
+  return batch;
+}
+
+}  // namespace levada::nn

@@ -29,7 +29,7 @@ third_party 'spdlog/' 'base'
 third_party 'unicode/' 'text'
 third_party 'xxhash' 'base'
 third_party 'simdjson' 'files|text|serve'
-third_party 'nlohmann/' 'model|serve|train|(files|text)/.*_test\.cc'
+third_party 'nlohmann/' 'model|recipe|serve|train|up|(files|text)/.*_test\.cc'
 third_party 'dlfcn' 'device|nn'
 third_party 'cuda' 'device'
 

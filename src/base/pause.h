@@ -18,6 +18,8 @@ class Pause {
   // False if stopped, before or during the wait.
   virtual bool wait_us(std::int64_t duration_us) = 0;
   virtual bool stopped() const = 0;
+  // Wakes who waits.
+  virtual void stop() = 0;
 };
 
 class StoppablePause final : public Pause {
@@ -31,7 +33,7 @@ class StoppablePause final : public Pause {
     std::lock_guard lock(mutex_);
     return stopped_;
   }
-  void stop() {
+  void stop() override {
     {
       std::lock_guard lock(mutex_);
       stopped_ = true;

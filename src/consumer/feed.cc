@@ -8,11 +8,12 @@
 namespace levada::consumer {
 namespace {
 
+constexpr std::int64_t kShortestBeatUs = 10'000;
 
 }  // namespace
 
 Feed::Feed(Options options, const fanout::ConsumerSpec& spec, Session& session, SampleReader& reader, const Clock& clock,
-           StoppablePause& pause)
+           Pause& pause)
     : options_(options), spec_(spec), session_(session), reader_(reader), clock_(clock), pause_(pause) {}
 
 Feed::~Feed() {

@@ -56,7 +56,7 @@ class Feed {
   };
 
   Feed(Options options, const fanout::ConsumerSpec& spec, Session& session, SampleReader& reader, const Clock& clock,
-       StoppablePause& pause);
+       Pause& pause);
   // Ends its threads.
   ~Feed();
 
@@ -114,7 +114,7 @@ class Feed {
   Session& session_;
   SampleReader& reader_;
   const Clock& clock_;
-  StoppablePause& pause_;
+  Pause& pause_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -26,8 +26,8 @@ Result<Step> CaptureWorker::claim(std::vector<CaptureTask>& tasks) {
   claim_id_ += 1;
   if (reply->requests.empty()) return reply->drain ? Step::kDone : Step::kIdle;
   for (const fanout::CaptureOrder& order : reply->requests) {
-    const auto index = static_cast<std::size_t>(order.source_index) % around_.samples.size();
-    tasks.push_back({order, &around_.samples[index]});
+    LEVADA_CHECK(order.source_index >= 0 && order.source_index < std::ssize(around_.samples), "claims are of the plan");
+    tasks.push_back({order, around_.samples[static_cast<std::size_t>(order.source_index)]});
   }
   return Step::kWorked;
 }

@@ -38,7 +38,7 @@ class CaptureWorker {
   struct Surroundings {
     fanout::RegistryApi& registry;
     const CaptureContract& contract;
-    const std::vector<PreparedSample>& samples;  // by position modulo their number: one pass after the other
+    const std::vector<const PreparedSample*>& samples;  // by position
     Pause& pause;                            // between tries of a registry that cannot write now
     std::function<std::string()> fresh_key;  // from any thread
   };

@@ -34,7 +34,7 @@ std::string random_key() {
 }
 
 Producer::Producer(Options options, fanout::RegistryApi& registry, const CaptureContract& contract,
-                   const std::vector<PreparedSample>& samples, const Clock& clock, ConnectServer connect,
+                   const std::vector<const PreparedSample*>& samples, const Clock& clock, ConnectServer connect,
                    OpenStore open_store)
     : options_(std::move(options)),
       registry_(registry),

@@ -42,7 +42,7 @@ class Producer {
   using OnProgress = std::function<void(const fanout::SnapshotReply&)>;
 
   Producer(Options options, fanout::RegistryApi& registry, const CaptureContract& contract,
-           const std::vector<PreparedSample>& samples, const Clock& clock, ConnectServer connect, OpenStore open_store);
+           const std::vector<const PreparedSample*>& samples, const Clock& clock, ConnectServer connect, OpenStore open_store);
   ~Producer();
 
   // The last snapshot once everything is removed and the run has ended well. A Status says why the run failed, or lists
@@ -77,7 +77,7 @@ class Producer {
   const Options options_;
   fanout::RegistryApi& registry_;
   const CaptureContract& contract_;
-  const std::vector<PreparedSample>& samples_;
+  const std::vector<const PreparedSample*>& samples_;
   const Clock& clock_;
   ConnectServer connect_;
   StoppablePause pause_;

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "cli/banner.h"
+#include "cli/capture_setup.h"
 #include "cli/command.h"
 #include "cli/engine_setup.h"
 #include "recipe/command_line.h"
@@ -30,12 +31,14 @@ struct Options {
   engine::Options engine;
   sched::Options sched;
   serve::Options serve;
+  capture::Options capture;
 };
 
 void describe(OptionTable& table, Options& options) {
   engine::describe(table, options.engine);
   sched::describe(table, options.sched);
   serve::describe(table, options.serve);
+  capture::describe(table, options.capture);
   table.begin_room("cli");
   table.add("log_level", &options.log_level, "least severe message to print")
       .choices({"debug", "info", "warning", "error", "off"});
@@ -150,10 +153,13 @@ Status serve(const Options& options, const OptionTable& table, StopSignals& sign
   const core::KvLayout layout = engine.model->kv_layout();
   serve::ServerFacts facts{serve::arguments_of(table), engine.model->backend(), version(), std::time(nullptr)};
 
-  engine::Worker worker(std::move(engine.model), std::move(engine.pool));
+  LEVADA_ASSIGN_OR_RETURN(const CaptureSetup capture,
+                          open_capture(options.capture, engine.model->info(), clock, metrics));
+  if (capture.ground) facts.capture = serve::capture_facts(*capture.ground);
+  engine::Worker worker(std::move(engine.model), std::move(engine.pool), capture.publisher.get());
   serve::Outbox outbox(*server);
   sched::Scheduler scheduler(options.sched, limits, layout, worker, outbox, tokenizer.get(), clock, metrics);
-  const serve::Api api(options.serve, served, std::move(facts), {*server, outbox, scheduler, clock, metrics});
+  const serve::Api api(options.serve, served, std::move(facts), {*server, outbox, scheduler, clock, metrics, capture.ground.get()});
 
   const Thread brain("levada-sched", [&] { scheduler.run(); });
   // run() below returns only through this stop(), so joining the scheduler's thread never waits for long.

@@ -65,6 +65,7 @@ std::string InfoRoutes::server_info(const sched::Snapshot& snapshot) const {
   for (const auto& [name, value] : facts_.arguments) {
     info[name] = is_secret(name) && !value.empty() ? Json("***") : typed(value);
   }
+  if (!facts_.capture.empty()) info["capture"] = Json::parse(facts_.capture);
   info["version"] = facts_.version;
   info["kernels_backend"] = facts_.kernels_backend;
   info["served_model_name"] = model_.served_name;

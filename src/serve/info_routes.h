@@ -22,6 +22,7 @@ struct ServerFacts {
   std::string kernels_backend;                                 // "cpu avx2", ...
   std::string version;
   std::int64_t started_unix_s = 0;
+  std::string capture;  // JSON: capture_facts(); empty on a server that doesn't capture
 };
 
 class InfoRoutes {

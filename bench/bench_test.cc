@@ -8,6 +8,7 @@
 
 #include "bench/http_bench.h"
 #include "bench/radix_bench.h"
+#include "bench/store_bench.h"
 
 namespace levada::bench {
 namespace {
@@ -64,6 +65,20 @@ TEST(HttpBench, MeasuresRequestsAndEventsPlainAndCoalesced) {
     names.insert(item.name);
   }
   EXPECT_EQ(names, (std::set<std::string>{"hello_16c", "sse_16c", "sse_16c_x8"}));
+}
+
+TEST(StoreBench, MeasuresTcpAndSharedMemoryBesideTheirLimits) {
+  const Result<std::vector<Case>> cases = run_store_bench(0.001);
+  ASSERT_TRUE(cases.ok()) << cases.status().to_string();
+  std::set<std::string> names;
+  for (const Case& item : *cases) {
+    EXPECT_GT(item.median, 0) << item.name;
+    names.insert(item.name);
+  }
+  for (const std::string name : {"raw_tcp_", "tcp_put_", "tcp_get_", "memcpy_nt_", "shm_put_", "shm_put_hashed_"}) {
+    EXPECT_TRUE(names.contains(name + "4k") && names.contains(name + "1m")) << name;
+  }
+  EXPECT_TRUE(names.contains("shm_handoff") && names.contains("tcp_put_1m_cpu") && names.contains("tcp_get_1m_cpu"));
 }
 
 }  // namespace

@@ -31,15 +31,29 @@ jinja_edit(jinja/parser.cpp
   [==[const token & peek(size_t offset = 0) const {]==]
   [==[const token & peek(size_t offset = 0) const {
         levada::text::RenderBudget::enter();]==])
+jinja_edit(jinja/value.h [==[struct value_t {]==] [==[struct value_t : levada::text::Listed {]==])
 jinja_edit(jinja/value.h
   [==[    value_t() = default;
     value_t(const value_t &) = default;
     virtual ~value_t() = default;]==]
-  [==[    value_t() { levada::text::RenderBudget::value_born(); }
-    value_t(const value_t &) = delete;
-    virtual ~value_t() {
-        levada::text::RenderBudget::value_died();
-        levada::text::bury(val_arr, val_obj);
+  [==[    value_t() = default;
+    virtual ~value_t() { levada::text::bury(val_arr, val_obj); }
+    void give_up(std::vector<std::shared_ptr<void>> & references) noexcept override {
+        for (auto & item : val_arr) references.push_back(std::move(item));
+        for (auto & [key, val] : val_obj) references.insert(references.end(), {key, val});
+        val_arr.clear();
+        val_obj.clear();
+    }]==])
+# The references that only an object's table holds.
+jinja_edit(jinja/value.h
+  [==[    bool has_builtins = true; // context and loop objects do not have builtins
+    value_object_t() = default;]==]
+  [==[    bool has_builtins = true; // context and loop objects do not have builtins
+    value_object_t() = default;
+    void give_up(std::vector<std::shared_ptr<void>> & references) noexcept override {
+        for (auto & [key, val] : unordered) references.insert(references.end(), {key, val});
+        unordered.clear();
+        value_t::give_up(references);
     }]==])
 jinja_edit(jinja/value.h [==[#include "utils.h"]==] [==[#include "utils.h"
 #include "render_budget.h"]==])

@@ -91,14 +91,14 @@ OptionTable::Option& OptionTable::Option::flag_alias(std::string flag) {
 }
 
 OptionTable::Option& OptionTable::Option::range(double min, double max) {
-  const bool numeric = !std::holds_alternative<std::string*>(target_) && !is_switch_;
+  const bool numeric = !is_text() && !is_switch_;
   LEVADA_CHECK(numeric && min <= max, "range() is for numbers, lower end first");
   range_ = {min, max};
   return *this;
 }
 
 OptionTable::Option& OptionTable::Option::choices(std::vector<std::string> words) {
-  LEVADA_CHECK(std::holds_alternative<std::string*>(target_), "choices() is for strings");
+  LEVADA_CHECK(is_text(), "choices() is for strings");
   choices_ = std::move(words);
   return *this;
 }
@@ -120,7 +120,7 @@ std::string OptionTable::Option::allowed() const {
     for (const std::string& word : choices_) words += (&word == &choices_.front() ? "" : ", ") + word;
     return words;
   }
-  if (std::holds_alternative<std::string*>(target_)) return "any text";
+  if (is_text()) return "a text that is not empty";
   std::string text = std::holds_alternative<double*>(target_) ? "a number" : "a whole number";
   if (range_) text += " from " + print_bound(range_->first) + " to " + print_bound(range_->second);
   if (takes_null()) text += ", or null";
@@ -128,6 +128,11 @@ std::string OptionTable::Option::allowed() const {
 }
 
 Status OptionTable::Option::set(std::string_view text) const {
+  // An empty shell variable must not turn an option off that was asked for.
+  if (text.empty() && is_text() && choices_.empty()) {
+    return invalid_argument(room_ + "." + name_ + " (" + flags_.front() + ") must not be empty: leave it out" +
+                            (value().empty() ? "" : " for the default"));
+  }
   const auto in_range = [&](auto number) {
     const double value = static_cast<double>(number);
     return std::isfinite(value) && (!range_ || (range_->first <= value && value <= range_->second));

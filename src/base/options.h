@@ -34,6 +34,7 @@ class OptionTable {
     // "--chunked-prefill-size", then its aliases.
     const std::vector<std::string>& flags() const { return flags_; }
     bool is_switch() const { return is_switch_; }
+    bool is_text() const { return std::holds_alternative<std::string*>(target_); }
     // "null" unsets it; any other option has a value always.
     bool takes_null() const { return std::holds_alternative<std::optional<std::int64_t>*>(target_); }
     // The present value in the form a recipe would write it; an unset optional is "null".
@@ -41,8 +42,8 @@ class OptionTable {
     // "a whole number from 1 to 65536": what set() accepts, for messages and --help.
     std::string allowed() const;
     // Parses and stores; kInvalidArgument naming the option, the value and what is allowed. Numbers are strict: no
-    // blanks, no trailing text, nothing that overflows, no NaN or infinity. A refused value leaves the old one in
-    // place.
+    // blanks, no trailing text, nothing that overflows, no NaN or infinity. Text must not be empty: an option is left
+    // out to keep its default. A refused value leaves the old one in place.
     Status set(std::string_view text) const;
 
    private:

@@ -83,6 +83,15 @@ TEST_F(OptionTableTest, switches_take_true_or_false_only) {
   EXPECT_FALSE(table.find("model", "dtype")->is_switch());
 }
 
+// `--api-key "$UNSET"` must not open a server, nor `--chat-template ""` take another template.
+TEST_F(OptionTableTest, an_empty_text_is_refused_with_the_remedy) {
+  EXPECT_EQ(refusal("model", "model_path", ""),
+            "model.model_path (--model-path) must not be empty: leave it out for the default");
+  path.clear();
+  EXPECT_EQ(refusal("model", "model_path", ""), "model.model_path (--model-path) must not be empty: leave it out");
+  EXPECT_THAT(refusal("model", "dtype", ""), HasSubstr("one of auto, float32, bfloat16"));
+}
+
 TEST_F(OptionTableTest, a_bad_value_names_the_option_what_was_given_and_what_is_allowed) {
   EXPECT_EQ(refusal("sched", "chunked_prefill_size", "0"),
             "sched.chunked_prefill_size (--chunked-prefill-size) must be a whole number from 1 to 65536, got \"0\"");

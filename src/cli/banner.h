@@ -1,7 +1,8 @@
 // What: what a newcomer sees when the server is up: the URL and snippets that can be pasted.
 // Owner: none.
 // Thread: main.
-// Invariant: printed once the port accepts connections.
+// Invariant: the snippets run as they stand, whatever the model is called, once the user puts the key in; a key itself
+// is never shown.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,14 @@
 
 namespace levada::cli {
 
-// `chat`: the model has a chat template, so the snippets may use /v1/chat/completions.
-void print_ready(const std::string& host, std::uint16_t port, const std::string& model, bool chat);
+struct Ready {
+  std::string host;
+  std::uint16_t port = 0;
+  std::string model;        // the name clients use
+  bool chat = false;        // there is a chat template: the snippets may use /v1/chat/completions
+  bool key_needed = false;  // requests need an API key
+};
+
+std::string ready_text(const Ready& ready);
 
 }  // namespace levada::cli

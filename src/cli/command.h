@@ -6,6 +6,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "base/status.h"
 
@@ -22,7 +23,9 @@ int bench_command(Words words);
 int doctor_command(Words words);
 int version_command(Words words);
 
-// Prints "levada: <status>" and returns the exit code for it.
+// "levada: <status>" on one line; control characters are escaped.
+std::string failure_line(const Status& status);
+// Prints that line to stderr and returns the exit code for it.
 int report(const Status& status);
 
 // "0.1.0 (a1b2c3d)": version and commit the binary was built from.

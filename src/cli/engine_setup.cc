@@ -29,11 +29,11 @@ engine::KvBudget kv_budget(const engine::Options& options, const Engine& engine)
 
 Result<Engine> open_engine(const engine::Options& options) {
   Engine engine;
-  LEVADA_ASSIGN_OR_RETURN(engine.model_path, locate_model(options.model_path));
+  LEVADA_ASSIGN_OR_RETURN(const std::filesystem::path path, locate_model(options.model_path));
   const auto kind = options.device == "cuda" ? device::DeviceKind::kCuda : device::DeviceKind::kCpu;
   LEVADA_ASSIGN_OR_RETURN(engine.device, device::open_device(kind));
-  LEVADA_LOG_INFO("loading ", engine.model_path.string(), " on ", engine.device->name());
-  LEVADA_ASSIGN_OR_RETURN(engine.model, model::load_model(engine.model_path, model_options(options), *engine.device));
+  LEVADA_LOG_INFO("loading ", path.string(), " on ", engine.device->name());
+  LEVADA_ASSIGN_OR_RETURN(engine.model, model::load_model(path, model_options(options), *engine.device));
   LEVADA_ASSIGN_OR_RETURN(const std::int32_t pages,
                           engine::choose_kv_pages(engine.model->kv_layout(), kv_budget(options, engine)));
   LEVADA_ASSIGN_OR_RETURN(engine.pool, engine.model->make_kv_pool(pages));
@@ -50,7 +50,7 @@ Result<std::unique_ptr<text::Tokenizer>> open_tokenizer(const std::filesystem::p
   LEVADA_ASSIGN_OR_RETURN(const std::filesystem::path file, locate_tokenizer(model_path, options.tokenizer_path));
   if (file.extension() == ".json") return text::Tokenizer::from_json(file);
   LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<files::GgufFile> gguf, files::GgufFile::open(file));
-  return text::Tokenizer::from_gguf(*gguf);
+  return text::Tokenizer::from_gguf(*gguf, file.string());
 }
 
 }  // namespace levada::cli

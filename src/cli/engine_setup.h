@@ -17,7 +17,6 @@
 namespace levada::cli {
 
 struct Engine {
-  std::filesystem::path model_path;
   std::unique_ptr<device::Device> device;  // outlives the model
   std::unique_ptr<model::Model> model;
   std::unique_ptr<model::KvPool> pool;

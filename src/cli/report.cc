@@ -5,9 +5,25 @@
 
 namespace levada::cli {
 
+std::string failure_line(const Status& status) {
+  std::string line = "levada: ";
+  if (!status.field().empty()) line += status.field() + ": ";
+  // Messages quote files and arguments: whatever stands in those, the sentence stays whole and on its line.
+  for (const char c : status.message()) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= ' ' && byte != 0x7F) {
+      line += c;
+    } else {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\x%02x", byte);
+      line += escaped;
+    }
+  }
+  return line + "\n";
+}
+
 int report(const Status& status) {
-  std::fprintf(stderr, "levada: %s%s%s\n", status.field().empty() ? "" : status.field().c_str(),
-               status.field().empty() ? "" : ": ", status.message().c_str());
+  std::fputs(failure_line(status).c_str(), stderr);
   return status.code() == StatusCode::kInternal ? kExitFailure : kExitUsage;
 }
 

@@ -18,6 +18,7 @@
 #include "cli/capture_setup.h"
 #include "cli/command.h"
 #include "cli/engine_setup.h"
+#include "cli/model_locator.h"
 #include "recipe/command_line.h"
 #include "recipe/recipe.h"
 #include "sched/scheduler.h"
@@ -69,7 +70,10 @@ Result<std::unique_ptr<text::ChatTemplate>> open_chat_template(const serve::Opti
     LEVADA_ASSIGN_OR_RETURN(source, read_template(options.chat_template));
   }
   if (source.empty()) return std::unique_ptr<text::ChatTemplate>();
-  return text::ChatTemplate::parse(source);
+  auto parsed = text::ChatTemplate::parse(source);
+  if (parsed.ok()) return parsed;
+  const std::string whose = options.chat_template.empty() ? "the tokenizer's own" : options.chat_template;
+  return Status(parsed.status().code(), whose + ": " + parsed.status().message());
 }
 
 sched::Limits limits_of(const Engine& engine, const text::Tokenizer& tokenizer) {
@@ -134,6 +138,7 @@ class StopSignals {
 };
 
 Status serve(const Options& options, const OptionTable& table, StopSignals& signals) {
+  LEVADA_RETURN_IF_ERROR(serve::check_options(options.serve));
   SystemClock clock;
   const std::string served_name =
       options.serve.served_model_name.empty() ? options.engine.model_path : options.serve.served_model_name;
@@ -141,11 +146,12 @@ Status serve(const Options& options, const OptionTable& table, StopSignals& sign
   // The port is taken first: a second server on it should fail before it loads a model.
   LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<http::Server> server,
                           http::Server::listen(serve::http_options(options.serve), metrics));
-  LEVADA_ASSIGN_OR_RETURN(Engine engine, open_engine(options.engine));
-  LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer,
-                          open_tokenizer(engine.model_path, options.engine));
+  // Small files before large ones: what is wrong with them should be said before the weights are read.
+  LEVADA_ASSIGN_OR_RETURN(const std::filesystem::path model_path, locate_model(options.engine.model_path));
+  LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer, open_tokenizer(model_path, options.engine));
   LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<text::ChatTemplate> chat_template,
                           open_chat_template(options.serve, *tokenizer));
+  LEVADA_ASSIGN_OR_RETURN(Engine engine, open_engine(options.engine));
 
   const sched::Limits limits = limits_of(engine, *tokenizer);
   serve::ServedModel served{engine.model->info(), limits.context_length_tokens, tokenizer.get(), chat_template.get()};
@@ -167,7 +173,10 @@ Status serve(const Options& options, const OptionTable& table, StopSignals& sign
     scheduler.stop();
     server->stop();
   });
-  print_ready(options.serve.host, server->port(), served_name, chat_template != nullptr);
+  const Ready ready{options.serve.host, server->port(), served_name, chat_template != nullptr,
+                    !options.serve.api_key.empty()};
+  std::fputs(ready_text(ready).c_str(), stdout);
+  std::fflush(stdout);
   server->run();
   signals.on_stop({});
   return {};

@@ -36,5 +36,16 @@ TEST(KvBudget, UnsetTakesTheMemoryShareButNotMoreThanAFewContexts) {
   EXPECT_EQ(choose_kv_pages(layout(), large).value(), kDefaultContexts * 4096 / 16);
 }
 
+TEST(KvBudget, AContextShorterThanAPageStillGetsWholePages) {
+  const KvBudget tiny{.mem_fraction_static = 0.5, .free_bytes = 1 << 20, .context_length_tokens = 2};
+  EXPECT_EQ(choose_kv_pages(layout(), tiny).value(), kDefaultContexts);
+}
+
+TEST(KvBudget, TooLittleMemoryForAPageNamesTheRemediesThatHelp) {
+  const auto pages = choose_kv_pages(layout(), {.free_bytes = 4096, .context_length_tokens = 4096});
+  EXPECT_NE(pages.status().message().find("raise --mem-fraction-static or lower --page-size"), std::string::npos)
+      << pages.status().message();
+}
+
 }  // namespace
 }  // namespace levada::engine

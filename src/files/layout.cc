@@ -1,7 +1,6 @@
 #include "files/layout.h"
 
 #include <bit>
-#include <cstdio>
 
 namespace levada::files {
 
@@ -77,30 +76,6 @@ Result<std::int64_t> expected_bytes(Encoding encoding, std::span<const std::int6
   if (__builtin_mul_overflow(elements / block, block_bytes(encoding), &bytes))
     return data_loss(where + ": shape " + to_string(shape) + " takes more than 2^63 bytes");
   return bytes;
-}
-
-std::string to_string(std::span<const std::int64_t> shape) {
-  std::string text = "[";
-  for (const std::int64_t dimension : shape) {
-    if (text.size() > 1) text += ", ";
-    text += std::to_string(dimension);
-  }
-  return text + "]";
-}
-
-std::string in_quotes(std::string_view name) {
-  constexpr std::size_t kShown = 120;
-  std::string text = "'";
-  for (const char c : name.substr(0, kShown)) {
-    if (c >= ' ' && c <= '~') {
-      text += c;
-    } else {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned char>(c));
-      text += escaped;
-    }
-  }
-  return text + (name.size() > kShown ? "…'" : "'");
 }
 
 }  // namespace levada::files

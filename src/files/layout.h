@@ -1,4 +1,4 @@
-// What: arithmetic every reader shares: how many bytes a shape takes, and how names from a file are shown.
+// What: arithmetic every reader shares: how many bytes a shape takes.
 // Owner: none.
 // Thread: any. Private to the room.
 // Invariant: no multiplication here overflows; what passed expected_bytes() makes TensorInfo::elements() safe. Messages
@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "base/status.h"
+#include "files/printed.h"
 #include "files/tensor_source.h"
 
 namespace levada::files {
@@ -18,10 +18,5 @@ namespace levada::files {
 // Bytes of a tensor; kDataLoss if a dimension is negative, a product exceeds 63 bits or the last dimension isn't a
 // whole number of blocks.
 Result<std::int64_t> expected_bytes(Encoding encoding, std::span<const std::int64_t> shape, const std::string& where);
-
-// "[2, 3]"
-std::string to_string(std::span<const std::int64_t> shape);
-// A name from a file in single quotes: bytes outside printable ASCII escaped, long ones cut.
-std::string in_quotes(std::string_view name);
 
 }  // namespace levada::files

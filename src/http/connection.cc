@@ -86,22 +86,22 @@ void Connection::process_input() {
     while (!handling_ && !closing_ && !closed_ && process_some()) {
     }
     if (closed_) return;
-    const bool was_held_back = is_held_back();
+    const bool was_full = exchange_.is_full();
     flush();
     if (closed_) return;
     // Requests that waited for the client to take its answers may go on, now or once the socket is writable.
-    go_on = was_held_back && !is_held_back();
+    go_on = was_full && !exchange_.is_full();
   }
   if (!input_ended_ || closing_) return;
   if (handling_) return lose();
-  if (is_held_back()) return;
+  if (exchange_.is_full()) return;
   if (reader_ && reader_->started()) return refuse(400, "the request ended early");
   close_after_flush();
 }
 
 // One step of the reader; false when it waits for more bytes or for the client to take what was answered.
 bool Connection::process_some() {
-  if (input_.view().empty() || is_held_back()) return false;
+  if (input_.view().empty() || exchange_.is_full()) return false;
   const ServerOptions& options = site_.options();
   if (!reader_) {
     reader_.emplace(options.max_header_bytes, options.max_body_bytes);

@@ -45,7 +45,6 @@ class Connection final : public TurnTaker, public std::enable_shared_from_this<C
   void on_read(const boost::system::error_code& error, std::size_t bytes);
   void process_input();
   bool process_some();
-  bool is_held_back() const { return exchange_.pending_bytes() > site_.options().max_pending_bytes; }
   void on_header_done();
   void dispatch(Request request, bool keep_alive);
   void call(const RouteAnswer& answer, Request request, std::uint64_t number);

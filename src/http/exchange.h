@@ -52,6 +52,8 @@ class Exchange {
   void on_disconnect(std::uint64_t number, std::function<void()> callback);
   bool client_gone() const { return gone_.load(); }
   std::size_t pending_bytes() const { return pending_bytes_.load(); }
+  // The client is behind: no further request of its should be begun.
+  bool is_full() const { return pending_bytes_.load() > max_pending_bytes_; }
   // The last Responder of the exchange is gone.
   void abandon(std::uint64_t number);
 

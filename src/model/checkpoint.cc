@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/hash.h"
+#include "files/printed.h"
 
 namespace levada::model {
 namespace {
@@ -33,12 +34,6 @@ constexpr std::array kNames = {
     Naming{Weight::kQNorm, true, "self_attn.q_norm.weight", "attn_q_norm.weight"},
     Naming{Weight::kKNorm, true, "self_attn.k_norm.weight", "attn_k_norm.weight"},
 };
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return text + "]";
-}
 
 bool is_float(files::Encoding encoding) {
   switch (encoding) {
@@ -146,8 +141,8 @@ Status Checkpoint::check_one(Weight weight, std::int64_t layer) const {
   const files::TensorInfo* found = source_->find(wanted);
   if (found == nullptr) return data_loss(file_ + ": tensor " + wanted + " is missing");
   if (found->shape != shape(weight)) {
-    return data_loss(file_ + ": tensor " + wanted + " has shape " + shape_text(found->shape) +
-                     ", the configuration demands " + shape_text(shape(weight)));
+    return data_loss(file_ + ": tensor " + wanted + " has shape " + files::to_string(found->shape) +
+                     ", the configuration demands " + files::to_string(shape(weight)));
   }
   if (!is_float(found->encoding)) {
     return data_loss(file_ + ": tensor " + wanted + " is stored as " + std::string(to_string(found->encoding)) +
@@ -194,7 +189,7 @@ std::string Checkpoint::identity() const {
   std::sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) { return a->name < b->name; });
   std::string text = config_.identity();
   for (const files::TensorInfo* tensor : sorted) {
-    text += "\n" + tensor->name + shape_text(tensor->shape) + std::string(to_string(tensor->encoding));
+    text += "\n" + tensor->name + files::to_string(tensor->shape) + std::string(to_string(tensor->encoding));
     const std::size_t bytes = tensor->bytes.size(), length = std::min(kSampleBytes, bytes);
     for (std::size_t i = 0; i < kSamples && length > 0; ++i) {
       const std::size_t first = (bytes - length) / (kSamples - 1) * i;

@@ -45,9 +45,11 @@ struct ModelConfig {
   std::string identity() const;
 };
 
-// kInvalidArgument naming the field, its value and the limit.
-Status check_config(const ModelConfig& config, const std::string& file);
-Status unsupported_architecture(const std::string& file, const std::string& name);
+// kInvalidArgument naming file, field, value and limit; fields as config.json or as GGUF metadata calls them.
+Status check_config(const ModelConfig& config, const std::string& file, bool gguf);
+// "FILE: FIELD: WHAT", the form of every fault of a model file.
+Status config_fault(const std::string& file, const std::string& field, const std::string& what);
+Status unsupported_architecture(const std::string& file, const std::string& field, const std::string& name);
 
 // config.json and generation_config.json of a Hugging Face folder.
 Result<ModelConfig> read_hf_config(const std::filesystem::path& folder);

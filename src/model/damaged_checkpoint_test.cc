@@ -158,8 +158,12 @@ TEST_F(Damaged, OptionsOutOfRangeAreRefusedByName) {
   options.kv_cache_dtype = "fp8";
   EXPECT_EQ(load(options).status().field(), "kv_cache_dtype");
   options = {};
-  options.context_length_tokens = 513;
-  EXPECT_EQ(load(options).status().field(), "context_length");
+  for (const std::int32_t context : {-1, 1, 513}) {
+    options.context_length_tokens = context;
+    EXPECT_EQ(load(options).status().field(), "context_length");
+    EXPECT_EQ(load(options).status().message(),
+              "must be 0 (the checkpoint's 512) or from 2 to that, got " + std::to_string(context));
+  }
   options = {};
   options.page_size_tokens = 0;
   EXPECT_EQ(load(options).status().field(), "page_size");

@@ -168,12 +168,12 @@ TEST_P(GgufCheckpoint, WhatIsNotImplementedIsRefusedByName) {
     GgufWriter writer = describe();
     add_tensors(writer);
     writer.integer(GetParam() + "." + key, value);
-    EXPECT_EQ(load_status(writer).field(), GetParam() + "." + key);
+    EXPECT_NE(load_status(writer).message().find(": " + GetParam() + "." + key + ": "), std::string::npos);
   }
   GgufWriter writer = describe();
   add_tensors(writer);
   writer.text(GetParam() + ".rope.scaling.type", "longrope");
-  EXPECT_EQ(load_status(writer).field(), GetParam() + ".rope.scaling.type");
+  EXPECT_NE(load_status(writer).message().find(": " + GetParam() + ".rope.scaling.type" + ": "), std::string::npos);
 }
 
 TEST_P(GgufCheckpoint, AMissingTensorIsNamedAndAMissingFieldToo) {
@@ -181,7 +181,8 @@ TEST_P(GgufCheckpoint, AMissingTensorIsNamedAndAMissingFieldToo) {
   EXPECT_NE(load_status(without_tensors).message().find("token_embd.weight"), std::string::npos);
   GgufWriter without_fields;
   without_fields.text("general.architecture", GetParam());
-  EXPECT_EQ(load_status(without_fields).field(), GetParam() + ".embedding_length");
+  EXPECT_NE(load_status(without_fields).message().find(": " + GetParam() + ".embedding_length" + ": "),
+            std::string::npos);
   GgufWriter other;
   other.text("general.architecture", "rwkv");
   EXPECT_NE(load_status(other).message().find("supported are llama and qwen3"), std::string::npos);

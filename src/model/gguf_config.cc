@@ -31,7 +31,7 @@ class GgufFields {
     return found ? std::string(*found) : fallback;
   }
   void fail(const std::string& key, const std::string& why) {
-    if (status_.ok()) status_ = invalid_argument(file_ + ": " + why, prefix_ + key);
+    if (status_.ok()) status_ = config_fault(file_, prefix_ + key, why);
   }
   const Status& status() const { return status_; }
 
@@ -76,14 +76,13 @@ void refuse_unsupported(GgufFields& fields) {
 Result<ModelConfig> read_gguf_config(const files::GgufFile& gguf, const std::string& file) {
   ModelConfig config;
   const auto architecture = gguf.string("general.architecture");
-  if (!architecture) return invalid_argument(file + ": is missing", "general.architecture");
+  if (!architecture) return config_fault(file, "general.architecture", "is missing");
   config.architecture = *architecture;
   if (config.architecture != "llama" && config.architecture != "qwen3") {
-    return unsupported_architecture(file, config.architecture);
+    return unsupported_architecture(file, "general.architecture", config.architecture);
   }
   if (gguf.integer("split.count").value_or(1) > 1) {
-    return invalid_argument(file + ": models split over several GGUF files are not supported; merge them",
-                            "split.count");
+    return config_fault(file, "split.count", "models split over several GGUF files are not supported; merge them");
   }
   config.qk_norm = config.architecture == "qwen3";
   config.paired_rows = config.architecture == "llama";  // the converter permutes llama only
@@ -115,12 +114,12 @@ Result<ModelConfig> read_gguf_config(const files::GgufFile& gguf, const std::str
   for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
     const auto id = gguf.integer(key);
     if (!id) continue;
-    if (*id < 0 || *id > INT32_MAX) return invalid_argument(file + ": not an id", key);
+    if (*id < 0 || *id > INT32_MAX) return config_fault(file, key, std::to_string(*id) + " is not an id");
     if (std::find(config.eos.begin(), config.eos.end(), *id) == config.eos.end()) {
       config.eos.push_back(static_cast<core::Token>(*id));
     }
   }
-  LEVADA_RETURN_IF_ERROR(check_config(config, file));
+  LEVADA_RETURN_IF_ERROR(check_config(config, file, /*gguf=*/true));
   return config;
 }
 

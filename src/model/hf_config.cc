@@ -18,8 +18,9 @@ void read_yarn(JsonFields& fields, RopeConfig& rope) {
 }
 
 // One object with rope_type (or `type`) and its numbers; both generations of configs use it.
-Status read_scaling(const nlohmann::json& object, const std::string& file, std::int64_t context, RopeConfig& rope) {
-  JsonFields fields(object, file);
+Status read_scaling(const nlohmann::json& object, const std::string& file, const std::string& key, std::int64_t context,
+                    RopeConfig& rope) {
+  JsonFields fields(object, file, key + ".");
   const std::string type = fields.text("rope_type", fields.text("type", "default"));
   rope.theta = fields.number("rope_theta", rope.theta);
   if (fields.number("partial_rotary_factor", 1.0) != 1.0) {
@@ -54,7 +55,7 @@ Status read_rope(JsonFields& fields, const std::string& file, ModelConfig& confi
     for (const auto& [name, value] : object->items()) {
       if (value.is_object()) fields.refuse(key, "\"" + name + "\": rotations per kind of layer are not supported");
     }
-    LEVADA_RETURN_IF_ERROR(read_scaling(*object, file, config.context, config.rope));
+    LEVADA_RETURN_IF_ERROR(read_scaling(*object, file, key, config.context, config.rope));
   }
   return fields.status();
 }
@@ -89,7 +90,7 @@ Status read_eos(const nlohmann::json& object, const std::string& file, std::vect
   std::vector<core::Token> ids;
   for (const nlohmann::json& id : list) {
     if (!id.is_number_integer() || id < 0 || id > INT32_MAX) {
-      return invalid_argument(file + ": must be an id or a list of ids", "eos_token_id");
+      return config_fault(file, "eos_token_id", "must be an id or a list of ids");
     }
     ids.push_back(id.get<core::Token>());
   }
@@ -107,7 +108,7 @@ Result<ModelConfig> read_hf_config(const std::filesystem::path& folder) {
   config.architecture = fields.text("model_type");
   LEVADA_RETURN_IF_ERROR(fields.status());
   if (config.architecture != "llama" && config.architecture != "qwen3") {
-    return unsupported_architecture(file, config.architecture);
+    return unsupported_architecture(file, "model_type", config.architecture);
   }
   config.qk_norm = config.architecture == "qwen3";
   config.hidden = fields.integer("hidden_size");
@@ -130,7 +131,7 @@ Result<ModelConfig> read_hf_config(const std::filesystem::path& folder) {
     LEVADA_ASSIGN_OR_RETURN(const nlohmann::json defaults, read_json_object(generation));
     LEVADA_RETURN_IF_ERROR(read_eos(defaults, generation, config.eos));
   }
-  LEVADA_RETURN_IF_ERROR(check_config(config, file));
+  LEVADA_RETURN_IF_ERROR(check_config(config, file, /*gguf=*/false));
   return config;
 }
 

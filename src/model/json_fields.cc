@@ -15,11 +15,11 @@ void JsonFields::expected(const char* key, const char* what) {
   if (!status_.ok()) return;
   const nlohmann::json* found = find(key);
   const std::string given = found == nullptr ? "it is missing" : "it is " + found->dump().substr(0, 60);
-  status_ = invalid_argument(file_ + ": must be " + what + ", " + given, key);
+  status_ = invalid_argument(file_ + ": " + path_ + key + ": must be " + what + ", " + given);
 }
 
 void JsonFields::refuse(const char* key, const std::string& why) {
-  if (status_.ok()) status_ = invalid_argument(file_ + ": " + why, key);
+  if (status_.ok()) status_ = invalid_argument(file_ + ": " + path_ + key + ": " + why);
 }
 
 bool JsonFields::has(const char* key) const { return find(key) != nullptr; }

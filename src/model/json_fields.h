@@ -1,7 +1,7 @@
 // What: JsonFields, typed access to one JSON object of a checkpoint that remembers the first thing that was wrong.
 // Owner: borrows the object; the reader must not outlive it.
 // Thread: start-up only.
-// Invariant: null counts as absent; after a failure every look-up still answers something harmless, so that a whole
+// Invariant: messages read "FILE: FIELD: what"; null counts as absent; after a failure every look-up still answers something harmless, so that a whole
 // configuration is read first and status() asked once.
 #pragma once
 
@@ -16,7 +16,9 @@ namespace levada::model {
 
 class JsonFields {
  public:
-  JsonFields(const nlohmann::json& object, std::string file) : object_(object), file_(std::move(file)) {}
+  // `path` stands before every key in messages: "rope_scaling.".
+  JsonFields(const nlohmann::json& object, std::string file, std::string path = {})
+      : object_(object), file_(std::move(file)), path_(std::move(path)) {}
 
   bool has(const char* key) const;
   // Without a fallback the key must be there. The number must be whole.
@@ -34,7 +36,7 @@ class JsonFields {
   const nlohmann::json* find(const char* key) const;
   void expected(const char* key, const char* what);
   const nlohmann::json& object_;
-  std::string file_;
+  std::string file_, path_;
   Status status_;
 };
 

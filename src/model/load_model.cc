@@ -6,6 +6,8 @@
 namespace levada::model {
 namespace {
 
+constexpr std::int64_t kMinContextTokens = 2;  // one of a prompt, one of its answer
+
 int available_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -31,10 +33,11 @@ Status check_options(const ModelOptions& options, const ModelConfig& config) {
         std::to_string(options.page_size_tokens) + " is not between 1 and " + std::to_string(kMaxPageSizeTokens),
         "page_size");
   }
-  if (options.context_length_tokens < 0 || options.context_length_tokens > config.context) {
-    return invalid_argument(
-        std::to_string(options.context_length_tokens) + " exceeds the checkpoint's " + std::to_string(config.context),
-        "context_length");
+  const std::int64_t context = options.context_length_tokens;
+  if (context != 0 && (context < kMinContextTokens || context > config.context)) {
+    return invalid_argument("must be 0 (the checkpoint's " + std::to_string(config.context) + ") or from " +
+                                std::to_string(kMinContextTokens) + " to that, got " + std::to_string(context),
+                            "context_length");
   }
   if (options.threads < 0 || options.threads > 1024) {
     return invalid_argument(std::to_string(options.threads) + " is not between 0 and 1024", "threads");

@@ -85,22 +85,4 @@ Status load_recipe(const std::filesystem::path& file, const OptionTable& table) 
   return apply_recipe(text, file.string(), table);
 }
 
-std::string print_recipe(const OptionTable& table) {
-  YAML::Emitter out;
-  out << YAML::BeginMap;
-  std::string room;
-  for (const OptionTable::Option& option : table.options()) {
-    if (option.room() != room) {
-      if (!room.empty()) out << YAML::EndMap;
-      room = option.room();
-      out << YAML::Key << room << YAML::Value << YAML::BeginMap;
-    }
-    // An option that is unset has no value to write down.
-    if (!option.value().empty()) out << YAML::Key << option.name() << YAML::Value << option.value();
-  }
-  if (!room.empty()) out << YAML::EndMap;
-  out << YAML::EndMap;
-  return std::string(out.c_str()) + "\n";
-}
-
 }  // namespace levada::recipe

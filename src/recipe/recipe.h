@@ -1,4 +1,4 @@
-// What: reads a YAML recipe into option tables and prints what is in force.
+// What: reads a YAML recipe into option tables.
 // Owner: none; values land in the structs behind the table.
 // Thread: start-up only.
 // Invariant: a recipe is a map of rooms, each a map of options: nothing nests deeper. Unknown rooms and options, bad
@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <filesystem>
-#include <string>
 #include <string_view>
 
 #include "base/options.h"
@@ -21,8 +20,5 @@ inline constexpr std::size_t kMaxRecipeBytes = 1 << 20;
 Status load_recipe(const std::filesystem::path& file, const OptionTable& table);
 // The same on text; `name` stands for the file in messages.
 Status apply_recipe(std::string_view yaml, std::string_view name, const OptionTable& table);
-
-// Every option of every room with its present value, as a recipe that would reproduce it. Pure.
-std::string print_recipe(const OptionTable& table);
 
 }  // namespace levada::recipe

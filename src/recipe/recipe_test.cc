@@ -93,16 +93,14 @@ TEST(Recipe, MissingFileIsNotFound) {
   EXPECT_FALSE(load_recipe("/", rooms.table).ok());
 }
 
-TEST(Recipe, WhatIsPrintedReadsBackTheSame) {
-  Rooms first;
-  first.page_size = 32;
-  first.disable_radix_cache = true;
-  Rooms second;
-  second.max_total_tokens = 4096;  // unset in the first
-  ASSERT_TRUE(apply_recipe(print_recipe(first.table), "printed", second.table).ok());
-  EXPECT_EQ(second.page_size, 32);
-  EXPECT_TRUE(second.disable_radix_cache);
-  EXPECT_EQ(second.max_total_tokens, std::nullopt);
+TEST(Recipe, AnEmptyTextIsNoValue) {
+  std::string key = "k";
+  OptionTable table;
+  table.begin_room("serve");
+  table.add("api_key", &key, "a key");
+  EXPECT_THAT(apply_recipe("serve:\n  api_key: ''\n", "r.yaml", table).message(),
+              HasSubstr("r.yaml:2: serve.api_key (--api-key) must not be empty"));
+  EXPECT_EQ(key, "k");
 }
 
 }  // namespace

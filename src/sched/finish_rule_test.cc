@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "sched/sim/test_tokenizer.h"
+#include "text/decoded_test.h"
 
 namespace levada::sched {
 namespace {
@@ -55,7 +56,7 @@ TEST(FinishRule, EarliestTokenWinsWhateverTheGrouping) {
     EXPECT_EQ(answer.finish->reason, FinishReason::kStop);
     EXPECT_EQ(std::get<Token>(answer.finish->matched), kEos);
     EXPECT_EQ(answer.ids, std::vector<Token>(tokens.begin(), tokens.begin() + 4));
-    EXPECT_EQ(answer.text, test_tokenizer().decode({tokens.begin(), tokens.begin() + 3}));
+    EXPECT_EQ(answer.text, text::decoded(test_tokenizer(), {tokens.begin(), tokens.begin() + 3}));
   }
 }
 

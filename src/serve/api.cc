@@ -73,10 +73,4 @@ Api::Api(const Options& options, const ServedModel& model, ServerFacts facts, co
 
 Api::~Api() = default;
 
-std::vector<std::pair<std::string, std::string>> arguments_of(const OptionTable& table) {
-  std::vector<std::pair<std::string, std::string>> arguments;
-  for (const OptionTable::Option& option : table.options()) arguments.emplace_back(option.name(), option.value());
-  return arguments;
-}
-
 }  // namespace levada::serve

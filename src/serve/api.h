@@ -49,7 +49,4 @@ class Api {
   std::unique_ptr<Parts> parts_;
 };
 
-// Every option of a table by name, for ServerFacts::arguments.
-std::vector<std::pair<std::string, std::string>> arguments_of(const OptionTable& table);
-
 }  // namespace levada::serve

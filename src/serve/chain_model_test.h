@@ -126,7 +126,9 @@ class Site {
                                                     &test_tokenizer(), clock_, metrics_);
     const ServedModel served{info, info.context_length_tokens, &test_tokenizer(), &test_template()};
     ServerFacts facts;
-    facts.arguments = {{"port", "0"}, {"api_key", options.api_key}};
+    OptionTable table;
+    describe(table, options);
+    facts.arguments = arguments_of(table);
     facts.kernels_backend = "chain";
     api_ = std::make_unique<Api>(options, served, std::move(facts),
                                  Api::Ground{*server_, *outbox_, *scheduler_, clock_, metrics_});

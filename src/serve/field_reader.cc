@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "text/tokenizer.h"
+#include "serve/json_fault.h"
 
 namespace levada::serve {
 
@@ -20,52 +20,27 @@ std::string format_number(double value) {
   return text;
 }
 
-// The value as an integer if it is one, in either spelling (3 or 3.0).
-std::optional<std::int64_t> as_integer(simdjson::dom::element element) {
-  std::int64_t integer;
-  if (element.get_int64().get(integer) == simdjson::SUCCESS) return integer;
-  double number;
-  if (element.type() != element_type::DOUBLE || element.get_double().get(number) != simdjson::SUCCESS) return {};
-  if (number != std::floor(number) || std::fabs(number) > 9e15) return {};
-  return static_cast<std::int64_t>(number);
-}
-
-bool asks_for_something(simdjson::dom::element element) {
-  switch (element.type()) {
-    case element_type::NULL_VALUE: return false;
-    case element_type::BOOL: return element.get_bool().value_unsafe();
-    case element_type::STRING: return !string_of(element).empty();
-    case element_type::ARRAY: return array_of(element).size() != 0;
-    case element_type::OBJECT: return object_of(element).size() != 0;
-    default: return as_integer(element) != 0;
-  }
-}
-
-std::string parse_failure(simdjson::error_code error) {
-  switch (error) {
-    case simdjson::EMPTY: return "the request body is empty; a JSON object is needed";
-    case simdjson::UTF8_ERROR: return "the request body is not valid UTF-8";
-    case simdjson::DEPTH_ERROR:
-      return "the request body is nested too deeply; the limit is " + std::to_string(kMaxDepth) + " levels";
-    case simdjson::STRING_ERROR:
-      return "the request body holds a malformed string (bad escape, or a surrogate without its partner)";
-    case simdjson::NUMBER_ERROR: return "the request body holds a number that is malformed or out of range";
-    default: return std::string("the request body is not valid JSON: ") + simdjson::error_message(error);
-  }
+// What simdjson refused, by its place where one value is at fault.
+Status parse_failure(const std::string& body, simdjson::error_code error) {
+  if (error == simdjson::EMPTY) return invalid_argument("the request body is empty; a JSON object is needed");
+  LEVADA_RETURN_IF_ERROR(find_json_fault(body, kMaxDepth));
+  if (error == simdjson::UTF8_ERROR) return invalid_argument("the request body is not valid UTF-8");
+  return invalid_argument(std::string("the request body is not valid JSON: ") + simdjson::error_message(error));
 }
 
 }  // namespace
 
 Result<simdjson::dom::object> parse_object(simdjson::dom::parser& parser, const std::string& body) {
-  if (parser.max_depth() != kMaxDepth) {
-    if (const auto error = parser.allocate(kFirstCapacityBytes, kMaxDepth); error != simdjson::SUCCESS) {
+  if (parser.max_depth() != kMaxDepth + 1) {
+    if (const auto error = parser.allocate(kFirstCapacityBytes, kMaxDepth + 1); error != simdjson::SUCCESS) {
       return resource_exhausted("not enough memory to parse the request body");
     }
   }
   simdjson::dom::element root;
   if (const auto error = parser.parse(body).get(root); error != simdjson::SUCCESS) {
-    return invalid_argument(parse_failure(error));
+    return parse_failure(body, error);
   }
+  if (may_hold_surrogates(body)) LEVADA_RETURN_IF_ERROR(find_json_fault(body, kMaxDepth));
   simdjson::dom::object object;
   if (root.get_object().get(object) != simdjson::SUCCESS) {
     return invalid_argument("the request body must be a JSON object, got " + describe_type(root));
@@ -103,6 +78,15 @@ std::string_view string_of(simdjson::dom::element element) {
   return text;
 }
 
+std::optional<std::int64_t> integer_of(simdjson::dom::element element) {
+  std::int64_t integer;
+  if (element.get_int64().get(integer) == simdjson::SUCCESS) return integer;
+  double number;
+  if (element.type() != element_type::DOUBLE || element.get_double().get(number) != simdjson::SUCCESS) return {};
+  if (number != std::floor(number) || std::fabs(number) > 9e15) return {};
+  return static_cast<std::int64_t>(number);
+}
+
 std::optional<simdjson::dom::element> FieldReader::find(std::string_view name) const {
   simdjson::dom::element element;
   if (object_.at_key(name).get(element) != simdjson::SUCCESS || element.is_null()) return {};
@@ -128,7 +112,7 @@ void FieldReader::integer(std::string_view name, std::int64_t min, std::int64_t 
                           std::optional<std::int64_t>* target) {
   const auto element = find(name);
   if (!element) return;
-  const auto value = as_integer(*element);
+  const auto value = integer_of(*element);
   if (!value && !element->is_uint64()) return fail(name, "must be an integer, got " + describe_type(*element));
   if (!value || *value < min || *value > max) {
     return fail(name, "must be in [" + std::to_string(min) + ", " + std::to_string(max) + "], got " +
@@ -152,21 +136,7 @@ void FieldReader::text(std::string_view name, std::size_t max_bytes, std::option
   if (value.size() > max_bytes) {
     return fail(name, "is " + std::to_string(value.size()) + " bytes long; the limit is " + std::to_string(max_bytes));
   }
-  if (text::find_invalid_utf8(value) != std::string_view::npos) return fail(name, "is not valid Unicode text");
   *target = std::string(value);
-}
-
-void FieldReader::refuse(std::initializer_list<std::string_view> names) {
-  for (const std::string_view name : names) {
-    const auto element = find(name);
-    if (element && asks_for_something(*element)) fail(name, "not supported yet: " + std::string(name));
-  }
-}
-
-void FieldReader::only_one(std::string_view name) {
-  std::optional<std::int64_t> count;
-  integer(name, 1, 128, &count);
-  if (count.value_or(1) != 1) fail(name, "not supported yet: " + std::string(name) + " above 1");
 }
 
 }  // namespace levada::serve

@@ -8,7 +8,6 @@
 #include <simdjson.h>
 
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,8 +16,9 @@
 
 namespace levada::serve {
 
-// Parses a request body into its one object: kInvalidArgument for anything that is not well-formed JSON of valid UTF-8,
-// is nested deeper than 64 levels, or is not an object. The document lives in `parser`.
+// Parses a request body into its one object, in which every string is valid UTF-8: kInvalidArgument for anything that
+// is not well-formed JSON, is nested deeper than 64 levels, holds a number outside 64 bits or half of a surrogate pair
+// (each named by its path), or is not an object. The document lives in `parser`.
 Result<simdjson::dom::object> parse_object(simdjson::dom::parser& parser, const std::string& body);
 
 // "a string", "a list", ... for messages.
@@ -28,6 +28,8 @@ std::string describe_type(simdjson::dom::element element);
 simdjson::dom::array array_of(simdjson::dom::element element);
 simdjson::dom::object object_of(simdjson::dom::element element);
 std::string_view string_of(simdjson::dom::element element);
+// The value as an integer if it is one, in either spelling (3 or 3.0).
+std::optional<std::int64_t> integer_of(simdjson::dom::element element);
 
 struct NumberRange {
   double min, max;
@@ -43,13 +45,8 @@ class FieldReader {
   // Accepts 3 and 3.0.
   void integer(std::string_view name, std::int64_t min, std::int64_t max, std::optional<std::int64_t>* target);
   void boolean(std::string_view name, bool* target);
-  // Text must be valid UTF-8 (a lone surrogate escape is refused) and hold at most `max_bytes`.
+  // Text holds at most `max_bytes`.
   void text(std::string_view name, std::size_t max_bytes, std::optional<std::string>* target);
-  // Any of these fields with a value that asks for something (not null, false, 0, "", [] or {}) is answered with
-  // "not supported yet": ignoring it would silently change what the answer means.
-  void refuse(std::initializer_list<std::string_view> names);
-  // A count of which only 1 is served.
-  void only_one(std::string_view name);
 
   // Absent and null give nullopt.
   std::optional<simdjson::dom::element> find(std::string_view name) const;

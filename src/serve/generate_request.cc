@@ -5,6 +5,7 @@
 
 #include "serve/prompt.h"
 #include "serve/request_envelope.h"
+#include "serve/unserved_fields.h"
 
 namespace levada::serve {
 
@@ -27,13 +28,14 @@ Result<Prompts> read_prompts(const ModelContext& model, const FieldReader& field
 Result<core::SamplingParams> read_sampling(const ParseContext& context, std::optional<simdjson::dom::element> value,
                                            const std::string& field, std::size_t prompt_tokens) {
   core::SamplingParams sampling;
-  OutputLimit limit{.field = field + ".max_new_tokens"};
+  OutputLimit limit{.field = field + ".max_new_tokens", .min_field = field + ".min_new_tokens"};
   if (!value || value->is_null()) {
     sampling.seed = context.seeds();
   } else if (!value->is_object()) {
     return invalid_argument("must be an object, got " + describe_type(*value), field);
   } else {
     FieldReader fields(object_of(*value), field + ".");
+    refuse_unserved(fields, Body::kSamplingParams);
     read_common_sampling(fields, context.model, context.seeds, sampling);
     std::optional<std::int64_t> seed;
     fields.integer("sampling_seed", std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max(),
@@ -96,7 +98,7 @@ Result<std::vector<std::string>> read_rids(const ParseContext& context, const Fi
 Result<CallSpec> parse_generate(const ParseContext& context, simdjson::dom::object body) {
   FieldReader fields(body);
   Envelope envelope = read_envelope(fields);
-  fields.refuse({"return_logprob", "input_embeds", "image_data", "audio_data", "video_data"});
+  refuse_unserved(fields, Body::kGenerate);
   LEVADA_RETURN_IF_ERROR(fields.status());
   LEVADA_ASSIGN_OR_RETURN(Prompts prompts, read_prompts(context.model, fields));
   LEVADA_ASSIGN_OR_RETURN(std::vector<std::string> rids, read_rids(context, fields, prompts));
@@ -109,10 +111,12 @@ Result<CallSpec> parse_generate(const ParseContext& context, simdjson::dom::obje
   call.batch = prompts.batch;
   const auto params = fields.find("sampling_params");
   const std::size_t count = prompts.items.size();
+  const bool each = params && params->is_array();
   for (std::size_t i = 0; i < count; ++i) {
     LEVADA_ASSIGN_OR_RETURN(const auto entry, entry_for(params, "sampling_params", i, count));
+    const std::string field = each ? "sampling_params[" + std::to_string(i) + "]" : "sampling_params";
     LEVADA_ASSIGN_OR_RETURN(const core::SamplingParams sampling,
-                            read_sampling(context, entry, "sampling_params", prompts.items[i].size()));
+                            read_sampling(context, entry, field, prompts.items[i].size()));
     call.members.push_back({make_request(context, envelope, std::move(prompts.items[i]), sampling), rids[i]});
   }
   return call;

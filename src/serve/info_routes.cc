@@ -1,7 +1,5 @@
 #include "serve/info_routes.h"
 
-#include <charconv>
-
 #include "serve/chat_page.h"
 #include "serve/snapshot_json.h"
 
@@ -10,24 +8,6 @@ namespace levada::serve {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// An option's text as the JSON value it stands for.
-Json typed(const std::string& text) {
-  if (text == "true") return true;
-  if (text == "false") return false;
-  const char* const end = text.data() + text.size();
-  std::int64_t integer;
-  if (const auto [stop, error] = std::from_chars(text.data(), end, integer); error == std::errc() && stop == end) {
-    return integer;
-  }
-  double number;
-  if (const auto [stop, error] = std::from_chars(text.data(), end, number); error == std::errc() && stop == end) {
-    return number;
-  }
-  return text;
-}
-
-bool is_secret(const std::string& name) { return name == "api_key" || name == "admin_api_key"; }
 
 }  // namespace
 
@@ -62,9 +42,7 @@ std::string InfoRoutes::model_info() const {
 
 std::string InfoRoutes::server_info(const sched::Snapshot& snapshot) const {
   Json info;
-  for (const auto& [name, value] : facts_.arguments) {
-    info[name] = is_secret(name) && !value.empty() ? Json("***") : typed(value);
-  }
+  for (const auto& [name, value] : facts_.arguments) info[name] = Json::parse(value);
   if (!facts_.capture.empty()) info["capture"] = Json::parse(facts_.capture);
   info["version"] = facts_.version;
   info["kernels_backend"] = facts_.kernels_backend;

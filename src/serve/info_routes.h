@@ -18,7 +18,7 @@ namespace levada::serve {
 
 // What /server_info tells beside the scheduler's state.
 struct ServerFacts {
-  std::vector<std::pair<std::string, std::string>> arguments;  // every option as a recipe would write it
+  std::vector<std::pair<std::string, std::string>> arguments;  // of every option, value as JSON: arguments_of()
   std::string kernels_backend;                                 // "cpu avx2", ...
   std::string version;
   std::int64_t started_unix_s = 0;

@@ -1,6 +1,18 @@
 #include "serve/options.h"
 
+#include <algorithm>
+
+#include "serve/json_text.h"
+
 namespace levada::serve {
+
+namespace {
+
+constexpr const char* kKeyNames[] = {"api_key", "admin_api_key"};
+
+bool is_secret(const std::string& name) { return std::count(std::begin(kKeyNames), std::end(kKeyNames), name) > 0; }
+
+}  // namespace
 
 void describe(OptionTable& table, Options& options) {
   table.begin_room("serve");
@@ -13,6 +25,31 @@ void describe(OptionTable& table, Options& options) {
   table.add("max_body_bytes", &options.max_body_bytes, "largest accepted request body").range(1024, 1 << 30);
   table.add("max_batch_prompts", &options.max_batch_prompts, "most prompts in one request").range(1, 65536);
   table.add("health_timeout_s", &options.health_timeout_s, "seconds until /health_generate gives up").range(1, 3600);
+}
+
+Status check_options(const Options& options) {
+  const std::string* const keys[] = {&options.api_key, &options.admin_api_key};
+  for (std::size_t i = 0; i < std::size(keys); ++i) {
+    const bool sendable = std::all_of(keys[i]->begin(), keys[i]->end(), [](char c) { return c > ' ' && c <= '~'; });
+    if (!sendable) {
+      return invalid_argument("must be printable ASCII without blanks: no client could send this one", kKeyNames[i]);
+    }
+  }
+  return {};
+}
+
+std::vector<std::pair<std::string, std::string>> arguments_of(const OptionTable& table) {
+  std::vector<std::pair<std::string, std::string>> arguments;
+  for (const OptionTable::Option& option : table.options()) {
+    std::string value = option.value();
+    if (option.is_text()) {
+      const std::string text = is_secret(option.name()) && !value.empty() ? "***" : value;
+      value.clear();
+      append_json_string(value, text);
+    }
+    arguments.emplace_back(option.name(), std::move(value));
+  }
+  return arguments;
 }
 
 http::ServerOptions http_options(const Options& options) {

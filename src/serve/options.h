@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/options.h"
 #include "http/server.h"
@@ -25,6 +27,12 @@ struct Options {
 };
 
 void describe(OptionTable& table, Options& options);
+
+// kInvalidArgument for a key that no client could send: a header carries printable ASCII, and blanks end the key.
+Status check_options(const Options& options);
+
+// Every option of a table by name, its value as JSON and its keys masked, for ServerFacts::arguments.
+std::vector<std::pair<std::string, std::string>> arguments_of(const OptionTable& table);
 
 // What the http room needs of them.
 http::ServerOptions http_options(const Options& options);

@@ -1,9 +1,8 @@
 // Every option is reachable by name and reaches whom it is for.
 #include "serve/options.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "serve/api.h"
 
 namespace levada::serve {
 namespace {
@@ -32,7 +31,47 @@ TEST(Options, EachIsSetByNameAndBadValuesAreRefused) {
   EXPECT_EQ(http.host, "::1");
   EXPECT_EQ(http.port, 0);
   EXPECT_EQ(http.max_body_bytes, 2048u);
-  EXPECT_EQ(arguments_of(table).front(), (std::pair<std::string, std::string>{"host", "::1"}));
+}
+
+TEST(Options, AnEmptyKeyIsRefusedInsteadOfOpeningTheServer) {
+  Options options;
+  OptionTable table;
+  describe(table, options);
+  for (const char* name : {"api_key", "admin_api_key"}) {
+    const Status status = table.set("serve", name, "");
+    ASSERT_FALSE(status.ok()) << name;
+    EXPECT_THAT(status.message(), ::testing::HasSubstr("must not be empty: leave it out")) << status.message();
+  }
+}
+
+TEST(Options, AKeyThatNoHeaderCanCarryIsRefusedAndNotRepeated) {
+  for (const char* key : {"\x7F", "a b", "a\n", "secret\t", "schl\xC3\xBCssel"}) {
+    Options options;
+    options.admin_api_key = key;
+    const Status status = check_options(options);
+    EXPECT_EQ(status.field(), "admin_api_key") << key;
+    EXPECT_THAT(status.message(), ::testing::Not(::testing::HasSubstr(key)));
+  }
+  Options options;
+  options.api_key = "sk-proj_4.7/+=~!";
+  EXPECT_TRUE(check_options(options).ok());
+}
+
+TEST(Options, AreToldWithTheirTypesAndWithoutTheKeys) {
+  Options options;
+  options.served_model_name = "123";  // a name stays a name
+  options.api_key = "hidden";
+  OptionTable table;
+  describe(table, options);
+  const auto arguments = arguments_of(table);
+  const auto told = [&](const std::string& name) {
+    const auto found = std::find_if(arguments.begin(), arguments.end(), [&](const auto& a) { return a.first == name; });
+    return found == arguments.end() ? "not told" : found->second;
+  };
+  EXPECT_EQ(told("served_model_name"), "\"123\"");
+  EXPECT_EQ(told("port"), "30000");
+  EXPECT_EQ(told("api_key"), "\"***\"");
+  EXPECT_EQ(told("admin_api_key"), "\"\"");
 }
 
 }  // namespace

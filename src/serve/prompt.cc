@@ -30,9 +30,6 @@ Status check_text(const ModelContext& context, std::string_view text, const std:
     return invalid_argument("this server runs without a tokenizer; send token ids", field);
   }
   if (text.empty()) return invalid_argument("must not be empty", field);
-  if (text::find_invalid_utf8(text) != std::string_view::npos) {
-    return invalid_argument("is not valid Unicode text", field);
-  }
   return check_text_bytes(context, text.size());
 }
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "serve/error.h"
+#include "serve/unserved_fields.h"
 
 namespace levada::serve {
 
@@ -16,21 +17,11 @@ void read_stream(FieldReader& fields, Envelope& envelope) {
   fields.boolean("stream", &envelope.stream);
   const auto options = fields.find("stream_options");
   if (!options) return;
-  if (!options->is_object()) return fields.fail("stream_options", "must be an object");
+  if (!options->is_object()) return fields.fail("stream_options", "must be an object, got " + describe_type(*options));
   FieldReader inner(object_of(*options), "stream_options.");
   inner.boolean("include_usage", &envelope.include_usage);
+  refuse_unserved(inner, Body::kStreamOptions);
   fields.fail(inner.status());
-}
-
-}  // namespace
-
-Envelope read_envelope(FieldReader& fields) {
-  Envelope envelope;
-  read_stream(fields, envelope);
-  fields.text("extra_key", kMaxKeyBytes, &envelope.cache_namespace.extra_key);
-  fields.text("cache_salt", kMaxKeyBytes, &envelope.cache_namespace.cache_salt);
-  fields.refuse({"lora_path", "return_hidden_states", "custom_logit_processor", "session_params", "spec_capture"});
-  return envelope;
 }
 
 void read_rid(FieldReader& fields, Envelope& envelope) {
@@ -46,14 +37,6 @@ void check_model(FieldReader& fields, const ModelContext& model) {
   fields.fail(model_not_found(*name, model.served_name));
 }
 
-Status check_rid(std::string_view rid, const std::string& field) {
-  if (rid.empty()) return invalid_argument("must not be empty", field);
-  if (rid.size() > kMaxNameBytes) {
-    return invalid_argument("is longer than " + std::to_string(kMaxNameBytes) + " bytes", field);
-  }
-  return {};
-}
-
 OutputLimit read_openai_limit(FieldReader& fields) {
   OutputLimit limit;
   fields.integer("max_tokens", 1, kMaxInt32, &limit.max_tokens);
@@ -65,6 +48,24 @@ OutputLimit read_openai_limit(FieldReader& fields) {
   return limit;
 }
 
+}  // namespace
+
+Envelope read_envelope(FieldReader& fields) {
+  Envelope envelope;
+  read_stream(fields, envelope);
+  fields.text("extra_key", kMaxKeyBytes, &envelope.cache_namespace.extra_key);
+  fields.text("cache_salt", kMaxKeyBytes, &envelope.cache_namespace.cache_salt);
+  return envelope;
+}
+
+Status check_rid(std::string_view rid, const std::string& field) {
+  if (rid.empty()) return invalid_argument("must not be empty", field);
+  if (rid.size() > kMaxNameBytes) {
+    return invalid_argument("is longer than " + std::to_string(kMaxNameBytes) + " bytes", field);
+  }
+  return {};
+}
+
 core::Request make_request(const ParseContext& context, const Envelope& envelope, std::vector<core::Token> prompt,
                            const core::SamplingParams& sampling) {
   core::Request request;
@@ -73,6 +74,28 @@ core::Request make_request(const ParseContext& context, const Envelope& envelope
   request.cache_namespace = envelope.cache_namespace;
   request.arrival_us = context.arrival_us;
   return request;
+}
+
+Result<OpenAiPrelude> read_openai_prelude(const ParseContext& context, Dialect dialect, FieldReader& fields) {
+  OpenAiPrelude prelude;
+  check_model(fields, context.model);
+  prelude.envelope = read_envelope(fields);
+  read_rid(fields, prelude.envelope);
+  refuse_unserved(fields, dialect == Dialect::kChat ? Body::kChat : Body::kCompletion);
+  read_common_sampling(fields, context.model, context.seeds, prelude.sampling);
+  prelude.limit = read_openai_limit(fields);
+  LEVADA_RETURN_IF_ERROR(fields.status());
+  return prelude;
+}
+
+CallSpec make_openai_call(const ParseContext& context, Dialect dialect, const Envelope& envelope) {
+  CallSpec call;
+  call.dialect = dialect;
+  call.id = envelope.rid.value_or((dialect == Dialect::kChat ? "chatcmpl-" : "cmpl-") + context.new_id());
+  call.model = context.model.served_name;
+  call.stream = envelope.stream;
+  call.include_usage = envelope.include_usage;
+  return call;
 }
 
 }  // namespace levada::serve

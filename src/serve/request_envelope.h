@@ -1,4 +1,5 @@
-// What: the fields that several endpoints share around prompt and sampling: model, stream, rid, cache namespace.
+// What: the fields that several endpoints share around prompt and sampling: model, stream, rid, cache namespace; and
+// all that OpenAI's two endpoints have in common.
 // Owner: request parsers.
 // Thread: theirs.
 // Invariant: none beyond request_parser.h.
@@ -22,16 +23,23 @@ struct Envelope {
 
 // Everything but rid, which /generate reads in its own way.
 Envelope read_envelope(FieldReader& fields);
-void read_rid(FieldReader& fields, Envelope& envelope);
-// Fails with model_not_found if the body names a model that isn't served here.
-void check_model(FieldReader& fields, const ModelContext& model);
 // A name a client may give to a request.
 Status check_rid(std::string_view rid, const std::string& field);
 
-// The OpenAI spellings of the output limits, max_tokens already merged with max_completion_tokens.
-OutputLimit read_openai_limit(FieldReader& fields);
-
 core::Request make_request(const ParseContext& context, const Envelope& envelope, std::vector<core::Token> prompt,
                            const core::SamplingParams& sampling);
+
+// What /v1/chat/completions and /v1/completions say beside their prompts.
+struct OpenAiPrelude {
+  Envelope envelope;
+  core::SamplingParams sampling;  // without its limits, which need the prompt's length
+  OutputLimit limit;              // max_tokens already merged with max_completion_tokens
+};
+
+// Fails with model_not_found if the body names a model that isn't served here, and for fields that `dialect` does not
+// serve yet.
+Result<OpenAiPrelude> read_openai_prelude(const ParseContext& context, Dialect dialect, FieldReader& fields);
+// A call without members yet; its id is the client's rid or a fresh one.
+CallSpec make_openai_call(const ParseContext& context, Dialect dialect, const Envelope& envelope);
 
 }  // namespace levada::serve

@@ -9,6 +9,7 @@
 
 #include "serve/error.h"
 #include "serve/test_model.h"
+#include "text/decoded_test.h"
 
 namespace levada::serve {
 namespace {
@@ -58,18 +59,18 @@ TEST_F(Border, EveryMistakeInAChatBodyNamesItsFieldAndTheLimit) {
       {R"(,"repetition_penalty":0)", bad, "repetition_penalty", "(0, 2]"},
       {R"(,"max_tokens":0)", bad, "max_tokens", "[1, "},
       {R"(,"max_tokens":-3)", bad, "max_tokens", "got -3"},
-      {R"(,"max_tokens":99999999999999999999)", bad, "", "number"},
+      {R"(,"max_tokens":99999999999999999999)", bad, "max_tokens", "64 bits: 99999999999999999999"},
       {R"(,"max_tokens":18446744073709551615)", bad, "max_tokens", "got 18446744073709551615"},
       {R"(,"max_tokens":300)", bad, "max_tokens", "context length (256 tokens)"},
       {R"(,"max_completion_tokens":0)", bad, "max_completion_tokens", "[1, "},
-      {R"(,"max_tokens":4,"min_tokens":5)", bad, "max_tokens", "at least 5"},
+      {R"(,"max_tokens":4,"min_tokens":5)", bad, "min_tokens", "is 5, but at most 4 tokens are allowed by max_tokens"},
       {R"(,"seed":"x")", bad, "seed", "integer"},
       {R"(,"stop":"")", bad, "stop", "empty"},
       {R"(,"stop":["a",""])", bad, "stop", "empty"},
       {R"(,"stop":[1])", bad, "stop", "must be strings, got the integer 1"},
       {R"(,"stop":{"a":1})", bad, "stop", "list of strings"},
       {R"(,"stop_token_ids":[999999])", bad, "stop_token_ids", "outside the vocabulary [0, 49152)"},
-      {R"(,"stop_token_ids":[-1])", bad, "stop_token_ids", "outside"},
+      {R"(,"stop_token_ids":[1,-1])", bad, "stop_token_ids", "outside"},
       {R"(,"stop_token_ids":3)", bad, "stop_token_ids", "list"},
       {R"(,"stream":"yes")", bad, "stream", "true or false"},
       {R"(,"stream_options":{"include_usage":1})", bad, "stream_options.include_usage", "true or false"},
@@ -77,6 +78,10 @@ TEST_F(Border, EveryMistakeInAChatBodyNamesItsFieldAndTheLimit) {
       {R"(,"rid":7)", bad, "rid", "string"},
       {R"(,"extra_key":[])", bad, "extra_key", "string"},
       {R"(,"chat_template_kwargs":3)", bad, "chat_template_kwargs", "object"},
+      {R"(,"chat_template_kwargs":{"messages":[]})", bad, "chat_template_kwargs.messages", "set by the server"},
+      {R"(,"reasoning_effort":3)", bad, "reasoning_effort", "must be a string"},
+      {R"(,"continue_final_message":true)", bad, "continue_final_message", "must be the assistant's, got 'user'"},
+      {R"(,"continue_final_message":1)", bad, "continue_final_message", "true or false"},
       {R"(,"model":"gpt-9")", StatusCode::kNotFound, "model", "'gpt-9'"},
   };
   for (const Mistake& mistake : mistakes) {
@@ -105,44 +110,179 @@ TEST_F(Border, BadMessagesAreNamedByTheirPlace) {
        "messages[0].content[0].type", "not supported yet"},
       {R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})", StatusCode::kInvalidArgument,
        "messages[0].content[0].text", "missing"},
-      {R"({"messages":[{"role":"user","content":"a \udc00 b"}]})", StatusCode::kInvalidArgument, nullptr, ""},
-      {R"({"messages":[{"role":"user","content":"a \ud800 b"}]})", StatusCode::kInvalidArgument, nullptr, ""},
+      {R"({"messages":[{"role":"user","content":"a \udc00 b"}]})", StatusCode::kInvalidArgument, "messages[0].content",
+       "surrogate"},
+      {R"({"messages":[{"role":"user","content":"a \ud800 b"}]})", StatusCode::kInvalidArgument, "messages[0].content",
+       "surrogate"},
   };
   for (const Mistake& mistake : mistakes) {
     const auto call = parse(parse_chat, mistake.body);
     ASSERT_FALSE(call.ok()) << mistake.body;
     EXPECT_EQ(call.status().code(), mistake.code) << mistake.body << call.status().to_string();
-    if (mistake.field != nullptr) EXPECT_EQ(call.status().field(), mistake.field) << call.status().to_string();
+    if (mistake.field != nullptr) {
+      EXPECT_EQ(call.status().field(), mistake.field) << call.status().to_string();
+    }
     EXPECT_THAT(call.status().message(), ::testing::HasSubstr(mistake.message_part)) << mistake.body;
   }
 }
 
-TEST_F(Border, WhatWouldChangeTheAnswerSilentlyIsRefusedByName) {
-  for (const char* field : {"tools", "functions", "logit_bias", "lora_path", "regex", "ebnf", "json_schema"}) {
-    const auto call = chat(std::string(",\"") + field + R"(":[{"x":1}])");
-    ASSERT_FALSE(call.ok()) << field;
-    EXPECT_EQ(call.status().field(), field);
-    EXPECT_THAT(call.status().message(), ::testing::HasSubstr("not supported yet"));
+// What a template may read has its type, even where this server's template doesn't read it.
+TEST_F(Border, FieldsOfAMessageHaveTheirTypes) {
+  const auto bad = StatusCode::kInvalidArgument;
+  const Mistake mistakes[] = {
+      {R"("role":"user","name":3)", bad, "messages[1].name", "must be a string, got the integer 3"},
+      {R"("role":"tool","tool_call_id":{})", bad, "messages[1].tool_call_id", "must be a string, got an object"},
+      {R"("role":"assistant","refusal":[])", bad, "messages[1].refusal", "string"},
+      {R"("role":"assistant","reasoning_content":true)", bad, "messages[1].reasoning_content", "string"},
+      {R"("role":"assistant","tool_calls":"f")", bad, "messages[1].tool_calls", "must be a list, got a string"},
+      {R"("role":"assistant","tool_calls":[7])", bad, "messages[1].tool_calls[0]", "must be an object"},
+      {R"("role":"assistant","tool_calls":[{},{"id":7}])", bad, "messages[1].tool_calls[1].id", "string"},
+      {R"("role":"assistant","tool_calls":[{"function":"f"}])", bad, "messages[1].tool_calls[0].function", "object"},
+      {R"("role":"assistant","tool_calls":[{"function":{"name":[]}}])", bad, "messages[1].tool_calls[0].function.name",
+       "string"},
+      {R"("role":"assistant","tool_calls":[{"function":{"arguments":7}}])", bad,
+       "messages[1].tool_calls[0].function.arguments", "string of JSON"},
+      {R"("role":"assistant","function_call":[])", bad, "messages[1].function_call", "object"},
+      {R"("role":3)", bad, "messages[1].role", "string"},
+  };
+  const std::string head = R"({"messages":[{"role":"user","content":"Hi"},{"content":"x",)";
+  for (const Mistake& mistake : mistakes) {
+    const Status status = parse(parse_chat, head + mistake.body + "}]}").status();
+    EXPECT_EQ(status.code(), mistake.code) << mistake.body;
+    EXPECT_EQ(status.field(), mistake.field) << mistake.body;
+    EXPECT_THAT(status.message(), ::testing::HasSubstr(mistake.message_part)) << mistake.body;
   }
-  EXPECT_EQ(chat(R"(,"n":2)").status().field(), "n");
-  EXPECT_EQ(chat(R"(,"logprobs":true)").status().field(), "logprobs");
-  EXPECT_EQ(chat(R"(,"response_format":{"type":"json_schema","json_schema":{}})").status().field(),
-            "response_format.type");
-  EXPECT_EQ(completion(R"("prompt":"x","echo":true)").status().field(), "echo");
-  EXPECT_EQ(completion(R"("prompt":"x","logprobs":0)").status().field(), "logprobs");
-  EXPECT_EQ(completion(R"("prompt":"x","best_of":2)").status().field(), "best_of");
-  EXPECT_EQ(generate(R"("text":"x","return_logprob":true)").status().field(), "return_logprob");
+  const char* right = R"("role":"assistant","name":"a","refusal":null,"tool_calls":[{"id":"1","type":"function",
+      "function":{"name":"f","arguments":"{}"}},{"function":{"arguments":{"x":1}}}],"no_such_field":[1]}]})";
+  EXPECT_TRUE(parse(parse_chat, head + right).ok());
+}
+
+TEST_F(Border, OnlyAnAssistantsTextCanBeContinued) {
+  const auto last = [&](const std::string& message) {
+    return parse(parse_chat,
+                 R"({"continue_final_message":true,"messages":[{"role":"user","content":"Hi"},)" + message + "]}");
+  };
+  EXPECT_TRUE(last(R"({"role":"assistant","content":"One,","tool_calls":[],"refusal":null})").ok());
+  EXPECT_EQ(last(R"({"role":"system","content":"x"})").status().field(), "continue_final_message");
+  EXPECT_EQ(last(R"({"role":"assistant","content":"x","tool_calls":[{}]})").status().field(), "messages[1].tool_calls");
+  EXPECT_EQ(last(R"({"role":"assistant","content":"x","reasoning_content":"y"})").status().field(),
+            "messages[1].reasoning_content");
+}
+
+// A value that asks for more than is served is a 400 that names the field; the neutral value is not.
+TEST_F(Border, WhatWouldChangeTheAnswerSilentlyIsRefusedByName) {
+  enum Endpoint { kChat, kCompletion, kGenerate, kSampling };
+  const struct {
+    Endpoint endpoint;
+    const char *field, *asks, *neutral;
+  } lines[] = {
+      {kChat, "tools", "[{}]", "[]"},
+      {kChat, "functions", "[{}]", "[]"},
+      {kChat, "tool_choice", "\"required\"", "\"auto\""},
+      {kChat, "response_format", R"({"type":"json_object"})", R"({ "type" : "text" })"},
+      {kChat, "n", "2", "1.0"},
+      {kChat, "best_of", "2", "1"},
+      {kChat, "echo", "true", "false"},
+      {kChat, "suffix", "\"x\"", "\"\""},
+      {kChat, "logprobs", "true", "false"},
+      {kChat, "top_logprobs", "1", "0"},
+      {kChat, "logit_bias", R"({"5":1})", "{}"},
+      {kChat, "chat_template", "\"{{ messages }}\"", "\"\""},
+      {kChat, "add_generation_prompt", "false", "true"},
+      {kChat, "regex", "\"a\"", "\"\""},
+      {kChat, "ebnf", "\"a\"", "null"},
+      {kChat, "json_schema", "\"{}\"", "null"},
+      {kChat, "lora_path", "\"a\"", "\"\""},
+      {kChat, "modalities", R"(["text","audio"])", R"(["text"])"},
+      {kChat, "prompt", "\"x\"", "null"},
+      {kCompletion, "response_format", R"({"type":"json_schema"})", R"({"type":"text"})"},
+      {kCompletion, "tools", "[{}]", "[]"},
+      {kCompletion, "functions", "[{}]", "null"},
+      {kCompletion, "top_logprobs", "2", "0"},
+      {kCompletion, "logprobs", "0", "null"},
+      {kCompletion, "best_of", "2", "1"},
+      {kCompletion, "n", "\"1\"", "1"},
+      {kCompletion, "echo", "true", "false"},
+      {kCompletion, "suffix", "\"x\"", "\"\""},
+      {kCompletion, "messages", R"([{"role":"user"}])", "[]"},
+      {kCompletion, "max_new_tokens", "3", "null"},
+      {kGenerate, "return_logprob", "true", "false"},
+      {kGenerate, "image_data", "\"x\"", "null"},
+      {kGenerate, "max_tokens", "3", "null"},
+      {kSampling, "sampling_params.n", "2", "1"},
+      {kSampling, "sampling_params.regex", "\"a\"", "null"},
+      {kSampling, "sampling_params.max_tokens", "3", "null"},
+  };
+  for (const auto& line : lines) {
+    const auto send = [&](const std::string& value) {
+      const std::string name = line.field;
+      const std::string field = "\"" + name.substr(name.find('.') + 1) + "\":" + value;
+      if (line.endpoint == kChat) return chat("," + field);
+      if (line.endpoint == kCompletion) return completion("\"prompt\":\"x\"," + field);
+      if (line.endpoint == kGenerate) return generate("\"text\":\"x\"," + field);
+      return generate("\"text\":\"x\",\"sampling_params\":{" + field + "}");
+    };
+    const Status status = send(line.asks).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << line.field;
+    EXPECT_EQ(status.field(), line.field) << line.asks;
+    EXPECT_THAT(status.message(), ::testing::AnyOf(::testing::HasSubstr("not supported yet: "),
+                                                   ::testing::HasSubstr("is not a field of this endpoint; send")));
+    EXPECT_TRUE(send(line.neutral).ok()) << line.field << send(line.neutral).status().to_string();
+    EXPECT_TRUE(send("null").ok()) << line.field;
+  }
+  EXPECT_EQ(chat(R"(,"stream":true,"stream_options":{"continuous_usage_stats":true})").status().field(),
+            "stream_options.continuous_usage_stats");
+  EXPECT_THAT(chat(R"(,"n":2)").status().message(), ::testing::EndsWith("n other than 1"));
 }
 
 TEST_F(Border, FieldsThatAskForNothingAndUnknownFieldsNeverFail) {
   const auto call = chat(
       R"(,"n":1,"logprobs":false,"top_logprobs":null,"tools":[],"tool_choice":"none","response_format":{"type":"text"},
           "user":"u","lora_path":"","logit_bias":{},"stop":null,"max_tokens":null,"seed":null,"return_routed_experts":true,
-          "no_such_field":{"deep":[1,2,{"x":null}]},"metadata":{"a":"b"},"service_tier":"auto")");
+          "no_such_field":{"deep":[1,2,{"x":null}]},"metadata":{"a":"b"},"service_tier":"auto","reasoning_effort":"low")");
   EXPECT_TRUE(call.ok()) << call.status().to_string();
   EXPECT_TRUE(chat(R"(,"stop":[])").ok());
   EXPECT_TRUE(chat(R"(,"tools":[{"type":"function"}],"tool_choice":"none")").ok());
+  EXPECT_EQ(chat(R"(,"tools":3,"tool_choice":"none")").status().field(), "tools");
   EXPECT_TRUE(generate(R"("text":"a","return_logprob":false,"logprob_start_len":-1,"image_data":null)").ok());
+}
+
+// Also in a field that nobody reads: the sentence says where to look.
+TEST_F(Border, AValueThatIsNoJsonValueIsNamedByItsPath) {
+  const Mistake mistakes[] = {
+      {R"(,"seed":18446744073709551616)", {}, "seed", "does not fit in 64 bits"},
+      {R"(,"metadata":{"a":[0,-9223372036854775809]})", {}, "metadata.a[1]", "-9223372036854775809"},
+      {R"(,"temperature":1e999)", {}, "temperature", "out of range: 1e999"},
+      {R"(,"stop":["a","\ud83d"])", {}, "stop[1]", "half of a surrogate pair"},
+      {R"(,"user":"\ude00")", {}, "user", "half of a surrogate pair"},
+      {R"(,"chat_template_kwargs":{"k":"\ud83dx"})", {}, "chat_template_kwargs.k", "half of a surrogate pair"},
+      {R"(,"x":{"k\udc00":1})", {}, "x.k\\udc00", "half of a surrogate pair"},
+      {",\"user\":\"\xff\"", {}, "user", "no UTF-8"},
+      {",\"user\":\"a\nb\"", {}, "user", "control character"},
+      {R"(,"user":"\q")", {}, "user", "bad escape"},
+      {R"(,"top_k":01)", {}, "top_k", "is no number: 01"},
+  };
+  for (const Mistake& mistake : mistakes) {
+    const Status status = chat(mistake.body).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << mistake.body;
+    EXPECT_EQ(status.field(), mistake.field) << mistake.body;
+    EXPECT_THAT(status.message(), ::testing::HasSubstr(mistake.message_part)) << mistake.body;
+  }
+  EXPECT_TRUE(chat(R"(,"user":"\ud83d\ude00 \uD83D\uDE00 \\ud83d \ud7ff","seed":-9223372036854775808)").ok());
+}
+
+TEST_F(Border, BodiesMayNest64Levels) {
+  const auto nested = [&](int levels) {  // of which the body's own object is one
+    return parse(parse_chat, R"({"messages":[{"role":"user","content":"Hi"}],"metadata":)" +
+                                 std::string(static_cast<std::size_t>(levels - 1), '[') + "1" +
+                                 std::string(static_cast<std::size_t>(levels - 1), ']') + "}");
+  };
+  EXPECT_TRUE(nested(64).ok()) << nested(64).status().to_string();
+  EXPECT_EQ(nested(65).status().field(), "metadata");
+  EXPECT_EQ(nested(65).status().message(), "is nested deeper than 64 levels");
+  EXPECT_EQ(parse(parse_chat, std::string(5'000'000, '[')).status().message(),
+            "the request body is nested deeper than 64 levels");
+  EXPECT_TRUE(chat("").ok()) << "the parser works after every failure";
 }
 
 TEST_F(Border, ABodyThatIsNotOneJsonObjectIsRefused) {
@@ -166,7 +306,7 @@ TEST_F(Border, PromptsOfAnyShapeAndTheirMistakes) {
       {R"("prompt":[[]])", StatusCode::kInvalidArgument, "prompt[0]", "at least one token"},
       {R"("prompt":["a",""])", StatusCode::kInvalidArgument, "prompt[1]", "empty"},
       {R"("prompt":[999999])", StatusCode::kInvalidArgument, "prompt", "outside the vocabulary"},
-      {R"("prompt":[-1])", StatusCode::kInvalidArgument, "prompt", "outside the vocabulary"},
+      {R"("prompt":[5,-1])", StatusCode::kInvalidArgument, "prompt", "outside the vocabulary"},
       {R"("prompt":[1.5])", StatusCode::kInvalidArgument, "prompt", "integers"},
       {R"("prompt":[1,"a"])", StatusCode::kInvalidArgument, "prompt", "integers"},
       {R"("prompt":7)", StatusCode::kInvalidArgument, "prompt", "string or a list"},
@@ -225,14 +365,14 @@ TEST_F(Border, ChatPromptIsTheRenderedTemplateTokenizedWithItsOwnSpecialTokens) 
   const std::string expected =
       "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nSay hi<|im_end|>\n"
       "<|im_start|>assistant\n<|im_end|>\n<|im_start|>user\nagain<|im_end|>\n<|im_start|>assistant\n";
-  EXPECT_EQ(test_tokenizer().decode(call.members[0].request.prompt, false), expected);
+  EXPECT_EQ(text::decoded(test_tokenizer(), call.members[0].request.prompt, false), expected);
 }
 
 TEST_F(Border, ContinuedMessageEndsThePromptWithItsOwnText) {
   const CallSpec call = parse(parse_chat, R"({"continue_final_message":true,"messages":[
       {"role":"user","content":"Count"},{"role":"assistant","content":"One, two,"}]})")
                             .value();
-  EXPECT_THAT(test_tokenizer().decode(call.members[0].request.prompt, false),
+  EXPECT_THAT(text::decoded(test_tokenizer(), call.members[0].request.prompt, false),
               ::testing::EndsWith("<|im_start|>assistant\nOne, two,"));
 }
 
@@ -300,6 +440,10 @@ TEST_F(Border, GenerateTakesTextOrIdsOneOrManyWithParametersForAllOrEach) {
   EXPECT_EQ(generate(R"("text":"a","sampling_params":3)").status().field(), "sampling_params");
   EXPECT_EQ(generate(R"("text":"a","sampling_params":{"max_new_tokens":0})").status().field(),
             "sampling_params.max_new_tokens");
+  EXPECT_EQ(generate(R"("text":["a","b"],"sampling_params":[{},{"top_p":2}])").status().field(),
+            "sampling_params[1].top_p");
+  EXPECT_EQ(generate(R"("text":"a","sampling_params":{"max_new_tokens":2,"min_new_tokens":3})").status().field(),
+            "sampling_params.min_new_tokens");
   EXPECT_FALSE(generate(R"("text":"a")").value().batch);
   EXPECT_TRUE(generate(R"("text":["a"])").value().batch);
   const CallSpec each =
@@ -333,7 +477,9 @@ TEST_F(Border, DamagedBodiesAreRefusedOrReadButNeverEndTheProcess) {
     }
     const Parse parsers[] = {parse_chat, parse_completion, parse_generate};
     const Result<CallSpec> call = parse(parsers[i % 3], body);
-    if (!call.ok()) EXPECT_THAT(http_status(call.status()), ::testing::AnyOf(400, 404, 413)) << body;
+    if (!call.ok()) {
+      EXPECT_THAT(http_status(call.status()), ::testing::AnyOf(400, 404, 413)) << body;
+    }
   }
 }
 

@@ -23,10 +23,6 @@ void add_stop(FieldReader& fields, simdjson::dom::element element, std::vector<s
     return fields.fail("stop", "a stop string is " + std::to_string(stop.size()) + " bytes long; the limit is " +
                                    std::to_string(kMaxStopBytes));
   }
-  if (text::find_invalid_utf8(stop) != std::string_view::npos) return fields.fail("stop", "is not valid Unicode text");
-  if (stops.size() == kMaxStopStrings) {
-    return fields.fail("stop", "holds more than " + std::to_string(kMaxStopStrings) + " strings");
-  }
   stops.emplace_back(stop);
 }
 
@@ -34,7 +30,13 @@ void read_stop(FieldReader& fields, const ModelContext& context, std::vector<std
   const auto element = fields.find("stop");
   if (!element) return;
   if (element->is_array()) {
-    for (const simdjson::dom::element item : array_of(*element)) add_stop(fields, item, stops);
+    for (const simdjson::dom::element item : array_of(*element)) {
+      if (stops.size() == kMaxStopStrings) {
+        return fields.fail("stop", "holds more than " + std::to_string(kMaxStopStrings) + " strings");
+      }
+      add_stop(fields, item, stops);
+      if (!fields.status().ok()) return;
+    }
   } else if (element->is_string()) {
     add_stop(fields, *element, stops);
   } else {
@@ -79,8 +81,6 @@ void read_common_sampling(FieldReader& fields, const ModelContext& context, cons
   fields.boolean("no_stop_trim", &sampling.no_stop_trim);
   read_stop(fields, context, sampling.stop);
   read_stop_ids(fields, context, sampling.stop_token_ids);
-  fields.only_one("n");
-  fields.refuse({"logit_bias", "regex", "ebnf", "json_schema", "structural_tag", "stop_regex"});
 }
 
 Status resolve_limit(const ModelContext& context, const OutputLimit& limit, std::size_t prompt_tokens,
@@ -96,9 +96,9 @@ Status resolve_limit(const ModelContext& context, const OutputLimit& limit, std:
   const std::int64_t max_tokens = limit.max_tokens.value_or(std::min(default_tokens.value_or(rest), rest));
   const std::int64_t min_tokens = limit.min_tokens.value_or(0);
   if (min_tokens > max_tokens) {
-    return invalid_argument("at least " + std::to_string(min_tokens) + " tokens are asked for, but at most " +
-                                std::to_string(max_tokens) + " are allowed",
-                            limit.field);
+    return invalid_argument("is " + std::to_string(min_tokens) + ", but at most " + std::to_string(max_tokens) +
+                                " tokens are allowed by " + limit.field + (limit.max_tokens ? "" : "'s default"),
+                            limit.min_field);
   }
   sampling.max_new_tokens = static_cast<std::int32_t>(max_tokens);
   sampling.min_new_tokens = static_cast<std::int32_t>(min_tokens);

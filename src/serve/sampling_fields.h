@@ -26,7 +26,7 @@ void read_common_sampling(FieldReader& fields, const ModelContext& context, cons
 struct OutputLimit {
   std::optional<std::int64_t> max_tokens;
   std::optional<std::int64_t> min_tokens;
-  std::string field = "max_tokens";  // for messages
+  std::string field = "max_tokens", min_field = "min_tokens";  // for messages
 };
 
 // Stores the limits: `default_tokens` (nullopt: the rest of the context) where the client gave none.

@@ -20,9 +20,6 @@ Result<std::vector<core::Token>> tokens_of(const ModelContext& model, element va
                                            bool add_special_tokens) {
   if (!value.is_string()) return invalid_argument("must be a string, got " + describe_type(value), field);
   const std::string_view text = string_of(value);
-  if (text::find_invalid_utf8(text) != std::string_view::npos) {
-    return invalid_argument("is not valid Unicode text", field);
-  }
   LEVADA_RETURN_IF_ERROR(check_text_bytes(model, text.size(), field));
   return model.tokenizer->encode(text, {add_special_tokens, true});
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstring>
 #include <string>
 
@@ -12,6 +13,10 @@ namespace levada::store {
 namespace {
 
 constexpr char kMagic[] = "LVSTIDX";
+static_assert(offsetof(IndexHeader, incarnation) == 16 && offsetof(IndexHeader, sequence) == 56 &&
+                  offsetof(IndexHeader, closed) == 64 && offsetof(IndexEntry, next) == 40 &&
+                  offsetof(IndexEntry, key) == 64,
+              "docs/formats/store.md says where the fields lie");
 constexpr std::uint64_t kPageBytes = 4096;
 // A chain that a writer changes under a reader's feet may lead anywhere, for ever; no honest one is this long.
 constexpr int kMaxSteps = 1 << 16;
@@ -165,7 +170,8 @@ IndexReader::Answer IndexReader::find(std::string_view key, Found& found) const 
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const std::uint64_t sequence = header_->sequence.load(std::memory_order_seq_cst);
     std::uint32_t link = buckets_[hash & (buckets_.size() - 1)].load(std::memory_order_acquire);
-    for (int step = 0; link != 0 && link <= entries_.size() && step < kMaxSteps; ++step) {
+    for (int step = 0; link != 0 && link <= entries_.size(); ++step) {
+      if (step == kMaxSteps) return Answer::kUnsure;
       const IndexEntry& entry = entries_[link - 1];
       if (matches(entry, key, hash, found)) {
         found.entry = link - 1;

@@ -68,7 +68,7 @@ Result<std::shared_ptr<ShmStore::Mapping>> ShmStore::current() {
   const std::int64_t now_us = clock_.now_us();
   std::shared_ptr<Mapping> present = mapping();
   if (!present->index.closed() && now_us < alive_until_us_.load(std::memory_order_relaxed)) return present;
-  if (present->index.closed() || !remote_.channel().alive()) {
+  if (!remote_.channel().alive()) {
     LEVADA_RETURN_IF_ERROR(remote_.channel().connect());
     present = mapping();
   }

@@ -125,21 +125,26 @@ void Bpe::merge_short(std::vector<Symbol>& symbols) const {
   symbols.resize(count);
 }
 
-void Bpe::push_candidate(Scratch& scratch, std::int32_t left) const {
+bool Bpe::append_candidate(Scratch& scratch, std::int32_t left) const {
   const Symbol& symbol = scratch.symbols[static_cast<std::size_t>(left)];
-  if (symbol.next < 0) return;
+  if (symbol.next < 0) return false;
   const Token right = scratch.symbols[static_cast<std::size_t>(symbol.next)].token;
   const std::uint64_t* merge = merges_.find(pair_key(symbol.token, right));
-  if (merge == nullptr) return;
+  if (merge == nullptr) return false;
   scratch.heap.push_back(
       {static_cast<std::uint32_t>(*merge >> 32), left, symbol.token, right, static_cast<Token>(*merge & 0xFFFFFFFFu)});
-  std::push_heap(scratch.heap.begin(), scratch.heap.end(), std::greater<>());
+  return true;
+}
+
+void Bpe::push_candidate(Scratch& scratch, std::int32_t left) const {
+  if (append_candidate(scratch, left)) std::push_heap(scratch.heap.begin(), scratch.heap.end(), std::greater<>());
 }
 
 void Bpe::merge_long(Scratch& scratch) const {
   auto& symbols = scratch.symbols;
   scratch.heap.clear();
-  for (std::int32_t i = 0; i < static_cast<std::int32_t>(symbols.size()); ++i) push_candidate(scratch, i);
+  for (std::int32_t i = 0; i < static_cast<std::int32_t>(symbols.size()); ++i) append_candidate(scratch, i);
+  std::make_heap(scratch.heap.begin(), scratch.heap.end(), std::greater<>());
   while (!scratch.heap.empty()) {
     std::pop_heap(scratch.heap.begin(), scratch.heap.end(), std::greater<>());
     const Candidate best = scratch.heap.back();

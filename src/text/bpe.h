@@ -61,6 +61,8 @@ class Bpe {
   void load_symbols(std::string_view piece, std::vector<Symbol>& symbols) const;
   void merge_short(std::vector<Symbol>& symbols) const;
   void merge_long(Scratch& scratch) const;
+  // The merge of the symbol with its right neighbour, if there is one, behind the heap; false if there is none.
+  bool append_candidate(Scratch& scratch, std::int32_t left) const;
   void push_candidate(Scratch& scratch, std::int32_t left) const;
   void merge_symbols(std::string_view piece, std::vector<Token>& out, Scratch& scratch) const;
 

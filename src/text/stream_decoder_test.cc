@@ -154,7 +154,11 @@ TEST(StreamDecoder, FinishReleasesWhatWasHeldBack) { EXPECT_EQ(stream({0, 3, 4},
 TEST(StreamDecoder, TheEarliestMatchWinsThenTheLongest) {
   EXPECT_EQ(stream({2, 18}, {"EF", "DE"}).stop, "DE");
   EXPECT_EQ(stream({2, 18}, {"D", "DEF", "DE"}).stop, "DEF");
-  EXPECT_EQ(stream({3, 4, 5}, {"D", "DEF"}).stop, "D");  // complete before the longer one could be
+  EXPECT_EQ(stream({3, 4, 5}, {"D", "DEF"}).stop, "D");    // complete before the longer one could be
+  EXPECT_EQ(stream({18}, {"E", "DEF", "F"}).stop, "DEF");  // all complete in one token, whatever the list's order
+  const Answer later = stream({3, 4, 5}, {"DEF", "E"});    // token by token the inner one is complete first
+  EXPECT_EQ(later.stop, "E");
+  EXPECT_EQ(later.text, "D");
 }
 
 TEST(StreamDecoder, SpecialTokensAreTextOnlyWhenAskedFor) {

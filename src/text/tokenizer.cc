@@ -106,8 +106,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_json(const std::filesystem::p
   return std::unique_ptr<Tokenizer>(new Tokenizer(std::make_unique<Impl>(std::move(spec))));
 }
 
-Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const files::GgufFile& gguf) {
-  LEVADA_ASSIGN_OR_RETURN(TokenizerSpec spec, read_tokenizer_gguf(gguf));
+Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const files::GgufFile& gguf, const std::string& file) {
+  LEVADA_ASSIGN_OR_RETURN(TokenizerSpec spec, read_tokenizer_gguf(gguf, file));
   return std::unique_ptr<Tokenizer>(new Tokenizer(std::make_unique<Impl>(std::move(spec))));
 }
 
@@ -126,14 +126,6 @@ std::string_view Tokenizer::bytes(Token token) const {
   const auto& all = impl_->bytes_by_id;
   return token >= 0 && static_cast<std::size_t>(token) < all.size() ? all[static_cast<std::size_t>(token)]
                                                                     : std::string_view();
-}
-
-std::string Tokenizer::decode(const std::vector<Token>& tokens, bool skip_special_tokens) const {
-  std::string text;
-  for (const Token token : tokens) {
-    if (!skip_special_tokens || !is_special(token)) text += bytes(token);
-  }
-  return text;
 }
 
 bool Tokenizer::is_special(Token token) const {

@@ -1,8 +1,8 @@
 // What: Tokenizer, byte-level BPE (the field's "gpt2" model) from tokenizer.json or from a GGUF's vocabulary.
 // Owner: whoever loaded it; shared read-only by serve and sched.
 // Thread: all const methods from any thread at once.
-// Invariant: works on bytes; decode(encode(s)) == s whenever every byte of s has a token (SmolLM2 lacks 21 byte
-// values). Pre-tokenizers known: gpt2, smollm, qwen2 (Qwen2/3), llama-bpe (Llama-3); another one is refused by name at
+// Invariant: works on bytes; the bytes of encode(s), joined, are s whenever every byte of s has a token (SmolLM2 lacks
+// 21 byte values). Pre-tokenizers known: gpt2, smollm, qwen2 (Qwen2/3), llama-bpe (Llama-3); another one is refused by name at
 // load.
 #pragma once
 
@@ -28,7 +28,8 @@ class Tokenizer {
  public:
   // A Hugging Face tokenizer.json (with tokenizer_config.json beside it when there is one).
   static Result<std::unique_ptr<Tokenizer>> from_json(const std::filesystem::path& tokenizer_json);
-  static Result<std::unique_ptr<Tokenizer>> from_gguf(const files::GgufFile& gguf);
+  // `file` stands for the container in messages.
+  static Result<std::unique_ptr<Tokenizer>> from_gguf(const files::GgufFile& gguf, const std::string& file);
   ~Tokenizer();
 
   struct EncodeOptions {
@@ -39,8 +40,6 @@ class Tokenizer {
   std::vector<Token> encode(std::string_view text, EncodeOptions options = {true, true}) const;
   // Bytes of one token; empty for an id without bytes. Special tokens give their text.
   std::string_view bytes(Token token) const;
-  // Concatenated bytes; may be invalid UTF-8 when cut inside a character.
-  std::string decode(const std::vector<Token>& tokens, bool skip_special_tokens = true) const;
 
   bool is_special(Token token) const;
   std::optional<Token> token_id(std::string_view text) const;  // exact vocabulary or added-token entry

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "text/decoded_test.h"
 #include "text/tokenizer.h"
 
 namespace levada::text {
@@ -89,8 +90,8 @@ TEST(TokenizerJson, WrongTypesAreNamed) {
   expect_refused(json::array(), "one JSON object");
   expect_refused(patched("/model", 5), "model");
   expect_refused(patched("/model/vocab", json::array()), "vocab");
-  expect_refused(patched("/model/vocab/a", "zero"), "\"a\"");
-  expect_refused(patched("/model/vocab/a", 1.5), "\"a\"");
+  expect_refused(patched("/model/vocab/a", "zero"), "'a'");
+  expect_refused(patched("/model/vocab/a", 1.5), "'a'");
   expect_refused(patched("/model/merges", "a b"), "merges");
   expect_refused(patched("/model/merges", json::array({1, 2})), "merges[0]");
   expect_refused(patched("/model/merges", json::array({json::array({"a", "b", "c"})})), "merges[0]");
@@ -105,15 +106,15 @@ TEST(TokenizerJson, WrongTypesAreNamed) {
 TEST(TokenizerJson, IdsAreCheckedAgainstTheVocabulary) {
   expect_refused(patched("/model/vocab/a", -1), "-1");
   expect_refused(patched("/model/vocab/a", 1'000'000'000), "1000000000");
-  expect_refused(patched("/model/vocab/a", 18446744073709551615u), "\"a\"");
+  expect_refused(patched("/model/vocab/a", 18446744073709551615u), "'a'");
   expect_refused(patched("/model/vocab/a", 1), "two tokens");
   expect_refused(patched("/added_tokens/0/id", -4), "-4");
   expect_refused(patched("/added_tokens/0/id", 5), "twice");
   expect_refused(patched("/added_tokens/0/id", 2), "belongs to another token");
   expect_refused(patched("/added_tokens/0/content", "a"), "vocabulary says 0");
   expect_refused(patched("/added_tokens/0/content", ""), "1 to 1024 bytes");
-  expect_refused(patched("/model/merges", json::array({"a z"})), "\"z\"");
-  expect_refused(patched("/model/merges", json::array({"b c"})), "\"bc\"");
+  expect_refused(patched("/model/merges", json::array({"a z"})), "'z'");
+  expect_refused(patched("/model/merges", json::array({"b c"})), "'bc'");
   expect_refused(patched("/model/unk_token", "<unk>"), "<unk>");
 }
 
@@ -121,7 +122,7 @@ TEST(TokenizerJson, HolesInTheVocabularyHaveNoBytes) {
   const auto tokenizer = load(patched("/model/vocab/c", 1000)).value();
   EXPECT_EQ(tokenizer->vocab_size(), 1001);
   EXPECT_EQ(tokenizer->bytes(500), "");
-  EXPECT_EQ(tokenizer->decode({0, 500, 1000}), "ac");
+  EXPECT_EQ(decoded(*tokenizer, {0, 500, 1000}), "ac");
 }
 
 TEST(TokenizerJson, TheTemplateProcessorSaysWhatStandsAroundAText) {

@@ -90,9 +90,7 @@ Status read_special(const files::GgufFile& gguf, std::string_view key, std::size
   return {};
 }
 
-}  // namespace
-
-Result<TokenizerSpec> read_tokenizer_gguf(const files::GgufFile& gguf) {
+Result<TokenizerSpec> read_spec(const files::GgufFile& gguf) {
   TokenizerSpec spec;
   VocabularyBuilder vocabulary;
   LEVADA_RETURN_IF_ERROR(read_pre_tokenizer(gguf, spec));
@@ -109,6 +107,14 @@ Result<TokenizerSpec> read_tokenizer_gguf(const files::GgufFile& gguf) {
   if (spec.bos && gguf.boolean("tokenizer.ggml.add_bos_token").value_or(bos_by_default)) spec.prefix = {*spec.bos};
   if (spec.eos && gguf.boolean("tokenizer.ggml.add_eos_token").value_or(false)) spec.suffix = {*spec.eos};
   spec.chat_template = gguf.string("tokenizer.chat_template").value_or("");
+  return spec;
+}
+
+}  // namespace
+
+Result<TokenizerSpec> read_tokenizer_gguf(const files::GgufFile& gguf, const std::string& file) {
+  auto spec = read_spec(gguf);
+  if (!spec.ok()) return Status(spec.status().code(), file + ": " + spec.status().message());
   return spec;
 }
 

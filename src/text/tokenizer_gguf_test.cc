@@ -57,13 +57,14 @@ FakeGguf small() {
 }
 
 void expect_refused(const FakeGguf& gguf, const std::string& named) {
-  const auto tokenizer = Tokenizer::from_gguf(gguf);
+  const auto tokenizer = Tokenizer::from_gguf(gguf, "m.gguf");
   ASSERT_FALSE(tokenizer.ok()) << named;
+  EXPECT_EQ(tokenizer.status().message().find("m.gguf: "), 0u) << tokenizer.status().to_string();
   EXPECT_NE(tokenizer.status().message().find(named), std::string::npos) << tokenizer.status().to_string();
 }
 
 TEST(TokenizerGguf, TokenTypesSayWhatIsSpecial) {
-  const auto tokenizer = Tokenizer::from_gguf(small()).value();
+  const auto tokenizer = Tokenizer::from_gguf(small(), "m.gguf").value();
   EXPECT_EQ(tokenizer->encode("ab<s>c<tool>"), (std::vector<Token>{3, 4, 2, 5}));
   EXPECT_TRUE(tokenizer->is_special(4));
   EXPECT_FALSE(tokenizer->is_special(5));
@@ -75,12 +76,12 @@ TEST(TokenizerGguf, TokenTypesSayWhatIsSpecial) {
 
 TEST(TokenizerGguf, BosIsAddedWhenTheFileSaysSoOrLlama3DoesByDefault) {
   FakeGguf gguf = small();
-  EXPECT_EQ(Tokenizer::from_gguf(gguf).value()->encode("c"), (std::vector<Token>{2}));
+  EXPECT_EQ(Tokenizer::from_gguf(gguf, "m.gguf").value()->encode("c"), (std::vector<Token>{2}));
   gguf.booleans_by_key["tokenizer.ggml.add_bos_token"] = true;
-  EXPECT_EQ(Tokenizer::from_gguf(gguf).value()->encode("c"), (std::vector<Token>{4, 2}));
+  EXPECT_EQ(Tokenizer::from_gguf(gguf, "m.gguf").value()->encode("c"), (std::vector<Token>{4, 2}));
   gguf.booleans_by_key.clear();
   gguf.strings_by_key["tokenizer.ggml.pre"] = "llama-bpe";
-  EXPECT_EQ(Tokenizer::from_gguf(gguf).value()->encode("c"), (std::vector<Token>{4, 2}));
+  EXPECT_EQ(Tokenizer::from_gguf(gguf, "m.gguf").value()->encode("c"), (std::vector<Token>{4, 2}));
 }
 
 TEST(TokenizerGguf, QwenTextIsNormalized) {
@@ -89,9 +90,9 @@ TEST(TokenizerGguf, QwenTextIsNormalized) {
   gguf.lists_by_key["tokenizer.ggml.tokens"] = {"Ã", "©", "e", "Ã©", "<s>", "<tool>", "[PAD]"};
   gguf.lists_by_key["tokenizer.ggml.merges"] = {"Ã ©"};
   const std::string decomposed = "e\xCC\x81";
-  EXPECT_EQ(Tokenizer::from_gguf(gguf).value()->encode(decomposed), (std::vector<Token>{3}));
+  EXPECT_EQ(Tokenizer::from_gguf(gguf, "m.gguf").value()->encode(decomposed), (std::vector<Token>{3}));
   gguf.strings_by_key["tokenizer.ggml.pre"] = "gpt-2";
-  EXPECT_EQ(Tokenizer::from_gguf(gguf).value()->encode(decomposed), (std::vector<Token>{2}));
+  EXPECT_EQ(Tokenizer::from_gguf(gguf, "m.gguf").value()->encode(decomposed), (std::vector<Token>{2}));
 }
 
 TEST(TokenizerGguf, UnknownModelsAndPreTokenizersAreRefusedByName) {
@@ -99,7 +100,7 @@ TEST(TokenizerGguf, UnknownModelsAndPreTokenizersAreRefusedByName) {
   gguf.strings_by_key["tokenizer.ggml.pre"] = "tekken";
   expect_refused(gguf, "tekken");
   gguf.strings_by_key["tokenizer.ggml.model"] = "llama";
-  expect_refused(gguf, "\"llama\"");
+  expect_refused(gguf, "'llama'");
   gguf.strings_by_key.clear();
   expect_refused(gguf, "tokenizer.ggml.model is missing");
 }
@@ -119,7 +120,10 @@ TEST(TokenizerGguf, DamageIsNamed) {
   expect_refused(gguf, "tokens[1] is not valid UTF-8");
   gguf = small();
   gguf.lists_by_key["tokenizer.ggml.merges"][0] = "a z";
-  expect_refused(gguf, "\"z\"");
+  expect_refused(gguf, "'z'");
+  gguf = small();
+  gguf.lists_by_key["tokenizer.ggml.merges"][0] = std::string_view("a z\0\n!", 6);
+  expect_refused(gguf, "'z\\x00\\x0a!' is not in the vocabulary");  // no byte of a file ends the sentence
   gguf = small();
   gguf.lists_by_key["tokenizer.ggml.merges"][0] = "ab";
   expect_refused(gguf, "merges[0]");

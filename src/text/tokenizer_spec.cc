@@ -4,17 +4,8 @@
 #include <system_error>
 
 #include "text/byte_alphabet.h"
-#include "text/utf8.h"
 
 namespace levada::text {
-
-std::string in_quotes(std::string_view text) {
-  constexpr std::size_t kShown = 60;
-  Utf8Sanitizer sanitizer;
-  std::string shown;
-  sanitizer.push(text.substr(0, kShown), shown);
-  return "\"" + shown + (text.size() > kShown ? "…\"" : "\"");
-}
 
 Status VocabularyBuilder::claim(std::int64_t id, std::string_view symbols) {
   if (id < 0 || id >= kMaxVocabulary) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "files/printed.h"
 #include "text/bpe.h"
 #include "text/pre_tokenizer.h"
 #include "text/tokenizer.h"
@@ -74,11 +75,11 @@ class VocabularyBuilder {
   std::vector<Merge> merges_;
 };
 
-// `text` shortened and made printable for a message.
-std::string in_quotes(std::string_view text);
+using files::in_quotes;  // of what a file says, for messages
 
 Result<TokenizerSpec> read_tokenizer_json(const std::filesystem::path& file);
-Result<TokenizerSpec> read_tokenizer_gguf(const files::GgufFile& gguf);
+// `file` stands for the container in messages.
+Result<TokenizerSpec> read_tokenizer_gguf(const files::GgufFile& gguf, const std::string& file);
 // Adds what tokenizer_config.json and chat_template.jinja in `folder` say, as far as they are there.
 Status read_tokenizer_config(const std::filesystem::path& folder, TokenizerSpec& spec);
 

@@ -19,7 +19,39 @@ RenderBudget::RenderBudget(const Limits& limits)
   current = this;
 }
 
-RenderBudget::~RenderBudget() { current = outer_; }
+RenderBudget::~RenderBudget() {
+  break_cycles();
+  current = outer_;
+}
+
+// What is still listed is held by itself, or by somebody who keeps it for longer (and has no use for what it holds).
+void RenderBudget::break_cycles() noexcept {
+  std::vector<std::shared_ptr<void>> references;  // none dies before all are here
+  while (values_.next != &values_) {
+    auto* const value = static_cast<Listed*>(values_.next);
+    value->give_up(references);
+    Link* const link = value;
+    values_.next = link->next;
+    link->previous = link->next = link;
+  }
+  values_.previous = &values_;
+}
+
+Listed::Listed() {
+  if (current == nullptr) return;
+  RenderBudget::charge_steps(1);
+  if (current->values_left_ <= 0) throw RenderLimit{"live values"};
+  --current->values_left_;
+  previous = current->values_.previous;
+  next = &current->values_;
+  previous->next = next->previous = this;
+}
+
+Listed::~Listed() {
+  previous->next = next;
+  next->previous = previous;
+  if (current != nullptr) ++current->values_left_;
+}
 
 void RenderBudget::charge_steps(std::int64_t count) {
   if (current != nullptr && (current->steps_left_ -= count) < 0) throw RenderLimit{"steps"};
@@ -48,17 +80,6 @@ void RenderBudget::enter() {
 void RenderBudget::enter_shallow() {
   charge_steps(1);
   check_stack(8);
-}
-
-void RenderBudget::value_born() {
-  if (current == nullptr) return;
-  charge_steps(1);
-  if (current->values_left_ <= 0) throw RenderLimit{"live values"};
-  --current->values_left_;
-}
-
-void RenderBudget::value_died() {
-  if (current != nullptr) ++current->values_left_;
 }
 
 std::size_t find_linear(const std::string& text, const std::string& needle, std::size_t from) {

@@ -2,17 +2,39 @@
 // Owner: ChatTemplate::parse() and render(), each for its own duration.
 // Thread: the one that made it (thread-local).
 // Invariant: once a limit is hit, every later call throws too, so that the engine's catch (...) can't swallow it for
-// long. Limits: steps (statements, values, list items, recursion), live values, bytes of text copied, stack. Outside a
+// long; when it ends, no value made under it is left that only others of them hold. Limits: steps (statements, values, list items, recursion), live values, bytes of text copied, stack. Outside a
 // budget all calls do nothing.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace levada::text {
+
+struct Link {
+  Link *previous = this, *next = this;
+};
+
+// What the engine's values derive from: counted against the budget and listed in it while they live, so that those that
+// still hold each other when nobody else does can be let go at its end.
+class Listed : private Link {
+ public:
+  Listed(const Listed&) = delete;
+  Listed& operator=(const Listed&) = delete;
+  // Hands over all references to other values.
+  virtual void give_up(std::vector<std::shared_ptr<void>>& references) noexcept = 0;
+
+ protected:
+  Listed();
+  virtual ~Listed();
+
+ private:
+  friend class RenderBudget;
+};
 
 // Not a std::exception: the engine catches and rewraps those.
 struct RenderLimit {
@@ -37,18 +59,16 @@ class RenderBudget {
   static void enter();
   // As enter(), with an eighth of the stack: for recursions whose noexcept successors go as deep with larger frames.
   static void enter_shallow();
-  static void value_born();
-  static void value_died();
-
-  std::int64_t steps_used() const { return limits_.steps - steps_left_; }
-  std::int64_t bytes_used() const { return limits_.bytes - bytes_left_; }
 
  private:
+  friend class Listed;
   static void check_stack(std::ptrdiff_t share);
+  void break_cycles() noexcept;
   Limits limits_;
   std::int64_t steps_left_, values_left_, bytes_left_;
   const char* top_;
   RenderBudget* outer_;
+  Link values_;  // a ring of the Listed born under this budget
 };
 
 // Whether `needle` stands in `text`, in linear time.

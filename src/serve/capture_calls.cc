@@ -71,6 +71,7 @@ void CaptureCalls::start(CallSpec call, CaptureBody body, const http::Responder&
   const std::uint64_t id = ++last_batch_;
   Batch& batch = batches_[id];
   batch.responder = responder;
+  batch.rows_in_list = call.batch;
   batch.results_in_lists = body.results_in_lists;
   batch.unanswered = body.items.size();
   for (std::size_t i = 0; i < body.items.size(); ++i) {
@@ -153,12 +154,12 @@ void CaptureCalls::answer(std::uint64_t id, std::size_t index, std::string resul
   Batch& batch = batches_.at(id);
   batch.samples[index].result = std::move(result);
   if (--batch.unanswered > 0) return;
-  std::string body = "[";
+  std::string body;
   for (const Sample& sample : batch.samples) {
-    if (body.size() > 1) body += ',';
+    if (!body.empty()) body += ',';
     append_row(sample.member, sample.result, batch.results_in_lists, body);
   }
-  body += ']';
+  if (batch.rows_in_list) body = '[' + body + ']';
   const http::Responder responder = batch.responder;
   batches_.erase(id);
   responder.respond(200, "application/json", std::move(body));

@@ -13,8 +13,8 @@
 #include <memory>
 
 #include "capture/publisher.h"
-#include "serve/capture_request.h"
 #include "http/server.h"
+#include "serve/capture_request.h"
 #include "serve/live_calls.h"
 
 namespace levada::serve {
@@ -48,6 +48,7 @@ class CaptureCalls {
   };
   struct Batch {
     http::Responder responder;
+    bool rows_in_list = false;  // the call was a batch
     bool results_in_lists = false;
     std::vector<Sample> samples;
     std::size_t unanswered = 0;

@@ -78,6 +78,24 @@ std::string did_you_mean(std::string_view given, const std::vector<std::string>&
   return nearest == nullptr ? std::string() : " (did you mean " + *nearest + "?)";
 }
 
+// Whether section `path` lies within `room`: "a.b" within "a", everything named within "".
+bool is_inside(std::string_view path, std::string_view room) {
+  if (room.empty()) return !path.empty();
+  return path.size() > room.size() && path.starts_with(room) && path[room.size()] == '.';
+}
+
+// "b" of "a.b.c" within "a". REQUIRES: is_inside.
+std::string first_part_after(std::string_view path, std::string_view room) {
+  const std::string_view rest = path.substr(room.empty() ? 0 : room.size() + 1);
+  return std::string(rest.substr(0, rest.find('.')));
+}
+
+std::string print_list(const std::vector<std::string>& items) {
+  std::string text = "[";
+  for (const std::string& item : items) text += (&item == &items.front() ? "" : ", ") + item;
+  return text + "]";
+}
+
 std::string shortened(std::string_view text) {
   constexpr std::size_t kShown = 80;
   return text.size() <= kShown ? std::string(text) : std::string(text.substr(0, kShown)) + "...";
@@ -91,7 +109,7 @@ OptionTable::Option& OptionTable::Option::flag_alias(std::string flag) {
 }
 
 OptionTable::Option& OptionTable::Option::range(double min, double max) {
-  const bool numeric = !is_text() && !is_switch_;
+  const bool numeric = !is_text() && !is_switch_ && !is_list();
   LEVADA_CHECK(numeric && min <= max, "range() is for numbers, lower end first");
   range_ = {min, max};
   return *this;
@@ -106,7 +124,9 @@ OptionTable::Option& OptionTable::Option::choices(std::vector<std::string> words
 std::string OptionTable::Option::value() const {
   return std::visit(Overloaded{[](const std::string* text) { return *text; },
                                [](const bool* flag) { return std::string(*flag ? "true" : "false"); },
-                               [](const std::optional<std::int64_t>* number) {
+                               [](const std::optional<std::string>* text) { return text->value_or("null"); },
+                               [](const std::vector<std::string>* items) { return print_list(*items); },
+                               []<class Number>(const std::optional<Number>* number) {
                                  return number->has_value() ? print_number(**number) : std::string("null");
                                },
                                [](const auto* number) { return print_number(*number); }},
@@ -120,8 +140,11 @@ std::string OptionTable::Option::allowed() const {
     for (const std::string& word : choices_) words += (&word == &choices_.front() ? "" : ", ") + word;
     return words;
   }
-  if (is_text()) return "a text that is not empty";
-  std::string text = std::holds_alternative<double*>(target_) ? "a number" : "a whole number";
+  if (is_list()) return "a list";
+  if (is_text()) return takes_null() ? "a text, or null" : "a text that is not empty";
+  const bool fraction =
+      std::holds_alternative<double*>(target_) || std::holds_alternative<std::optional<double>*>(target_);
+  std::string text = fraction ? "a number" : "a whole number";
   if (range_) text += " from " + print_bound(range_->first) + " to " + print_bound(range_->second);
   if (takes_null()) text += ", or null";
   return text;
@@ -129,9 +152,8 @@ std::string OptionTable::Option::allowed() const {
 
 Status OptionTable::Option::set(std::string_view text) const {
   // An empty shell variable must not turn an option off that was asked for.
-  if (text.empty() && is_text() && choices_.empty()) {
-    return invalid_argument(room_ + "." + name_ + " (" + flags_.front() + ") must not be empty: leave it out" +
-                            (value().empty() ? "" : " for the default"));
+  if (text.empty() && refuses_empty()) {
+    return invalid_argument(named() + " must not be empty: leave it out" + (value().empty() ? "" : " for the default"));
   }
   const auto in_range = [&](auto number) {
     const double value = static_cast<double>(number);
@@ -149,9 +171,15 @@ Status OptionTable::Option::set(std::string_view text) const {
                               target->assign(text);
                               return true;
                             },
+                            [&](std::optional<std::string>* target) {
+                              target->reset();
+                              if (text != "null" && !text.empty()) target->emplace(text);
+                              return true;
+                            },
+                            [](std::vector<std::string>*) { return false; },
                             [&](bool* target) { return set_number(target, parse_bool(text)); },
-                            [&](std::optional<std::int64_t>* target) {
-                              if (text != "null") return set_number(target, parse_number<std::int64_t>(text));
+                            [&]<class Number>(std::optional<Number>* target) {
+                              if (text != "null") return set_number(target, parse_number<Number>(text));
                               target->reset();
                               return true;
                             },
@@ -159,18 +187,34 @@ Status OptionTable::Option::set(std::string_view text) const {
                             [&](double* target) { return set_number(target, parse_number<double>(text)); }},
                  target_);
   if (accepted) return Status::ok_status();
-  return invalid_argument(room_ + "." + name_ + " (" + flags_.front() + ") must be " + allowed() + ", got \"" +
-                          shortened(text) + "\"" + did_you_mean(text, choices_));
+  return invalid_argument(named() + " must be " + allowed() + ", got \"" + shortened(text) + "\"" +
+                          did_you_mean(text, choices_));
 }
 
-void OptionTable::begin_room(std::string room) { room_ = std::move(room); }
+Status OptionTable::Option::set_list(std::vector<std::string> items) const {
+  if (!is_list()) return invalid_argument(named() + " must be " + allowed() + ", got a list");
+  *std::get<std::vector<std::string>*>(target_) = std::move(items);
+  return {};
+}
+
+std::string OptionTable::Option::named() const { return path() + (flags_.empty() ? "" : " (" + flags_.front() + ")"); }
+
+void OptionTable::begin_room(std::string room) {
+  room_ = std::move(room);
+  flags_ = true;
+}
+
+void OptionTable::begin_section(std::string path) {
+  room_ = std::move(path);
+  flags_ = false;
+}
 
 OptionTable::Option& OptionTable::add_option(std::string name, std::string help, Option::Target target) {
   LEVADA_CHECK(find(room_, name) == nullptr, "an option was added twice");
-  LEVADA_CHECK(find_flag(flag_of(name)) == nullptr, "two options claim the same flag");
+  LEVADA_CHECK(!flags_ || find_flag(flag_of(name)) == nullptr, "two options claim the same flag");
   Option& option = options_.emplace_back();
   option.room_ = room_;
-  option.flags_ = {flag_of(name)};
+  if (flags_) option.flags_ = {flag_of(name)};
   option.name_ = std::move(name);
   option.help_ = std::move(help);
   option.target_ = target;
@@ -193,6 +237,15 @@ OptionTable::Option& OptionTable::add(std::string name, bool* target, std::strin
 OptionTable::Option& OptionTable::add(std::string name, std::optional<std::int64_t>* target, std::string help) {
   return add_option(std::move(name), std::move(help), target);
 }
+OptionTable::Option& OptionTable::add(std::string name, std::optional<double>* target, std::string help) {
+  return add_option(std::move(name), std::move(help), target);
+}
+OptionTable::Option& OptionTable::add(std::string name, std::optional<std::string>* target, std::string help) {
+  return add_option(std::move(name), std::move(help), target);
+}
+OptionTable::Option& OptionTable::add(std::string name, std::vector<std::string>* target, std::string help) {
+  return add_option(std::move(name), std::move(help), target);
+}
 
 const OptionTable::Option* OptionTable::find_flag(std::string_view flag) const {
   for (const Option& option : options_)
@@ -211,14 +264,21 @@ Status OptionTable::set(std::string_view room, std::string_view name, std::strin
   return option == nullptr ? unknown_name(room, name) : option->set(value);
 }
 
-Status OptionTable::unknown_name(std::string_view room, std::string_view name) const {
-  std::vector<std::string> rooms, names, elsewhere;
+bool OptionTable::has_room(std::string_view room) const {
+  return std::any_of(options_.begin(), options_.end(),
+                     [&](const Option& option) { return option.room_ == room || is_inside(option.room_, room); });
+}
+
+Status OptionTable::unknown_name(std::string_view room, std::string_view name,
+                                 const std::vector<std::string>& more) const {
+  std::vector<std::string> rooms, names = more, elsewhere;
   for (const Option& option : options_) {
     rooms.push_back(option.room_);
     if (option.room_ == room) names.push_back(option.name_);
-    if (option.name_ == name) elsewhere.push_back(option.room_ + "." + option.name_);
+    if (is_inside(option.room_, room)) names.push_back(first_part_after(option.room_, room));
+    if (option.name_ == name) elsewhere.push_back(option.path());
   }
-  const std::string given = shortened(room) + "." + shortened(name);
+  const std::string given = room.empty() ? shortened(name) : shortened(room) + "." + shortened(name);
   // The right name in the wrong section is the likeliest slip: say where it belongs.
   if (!elsewhere.empty()) return invalid_argument("unknown option " + given + " (did you mean " + elsewhere[0] + "?)");
   if (names.empty()) return invalid_argument("unknown section " + shortened(room) + did_you_mean(room, rooms));

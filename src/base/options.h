@@ -1,7 +1,8 @@
 // What: OptionTable, the one description of a room's options that recipes, `--set` and command-line flags read.
 // Owner: each room's Options struct owns its values and their defaults; a table points to them while parsing.
 // Thread: start-up only.
-// Invariant: every option has one name; `chunked_prefill_size` in YAML is `--chunked-prefill-size` as a flag.
+// Invariant: every option has one name; `chunked_prefill_size` in YAML is `--chunked-prefill-size` as a flag. Options of
+// a section (begin_section) are reached by recipes and `--set` only.
 // A bad value names the option, what was given and what is allowed; an unknown name is answered with the nearest one.
 #pragma once
 
@@ -31,13 +32,24 @@ class OptionTable {
     const std::string& room() const { return room_; }
     const std::string& name() const { return name_; }
     const std::string& help() const { return help_; }
-    // "--chunked-prefill-size", then its aliases.
+    // "sched.chunked_prefill_size"
+    std::string path() const { return room_.empty() ? name_ : room_ + "." + name_; }
+    // "--chunked-prefill-size", then its aliases; none in a section.
     const std::vector<std::string>& flags() const { return flags_; }
     bool is_switch() const { return is_switch_; }
-    bool is_text() const { return std::holds_alternative<std::string*>(target_); }
+    bool is_text() const {
+      return std::holds_alternative<std::string*>(target_) ||
+             std::holds_alternative<std::optional<std::string>*>(target_);
+    }
+    // A list of texts: set_list() sets it, set() refuses.
+    bool is_list() const { return std::holds_alternative<std::vector<std::string>*>(target_); }
     // "null" unsets it; any other option has a value always.
-    bool takes_null() const { return std::holds_alternative<std::optional<std::int64_t>*>(target_); }
-    // The present value in the form a recipe would write it; an unset optional is "null".
+    bool takes_null() const {
+      return std::holds_alternative<std::optional<std::int64_t>*>(target_) ||
+             std::holds_alternative<std::optional<double>*>(target_) ||
+             std::holds_alternative<std::optional<std::string>*>(target_);
+    }
+    // The present value in the form a recipe would write it; an unset optional is "null", a list "[a, b]".
     std::string value() const;
     // "a whole number from 1 to 65536": what set() accepts, for messages and --help.
     std::string allowed() const;
@@ -45,10 +57,17 @@ class OptionTable {
     // blanks, no trailing text, nothing that overflows, no NaN or infinity. Text must not be empty: an option is left
     // out to keep its default. A refused value leaves the old one in place.
     Status set(std::string_view text) const;
+    // Replaces the whole list; kInvalidArgument if the option is none.
+    Status set_list(std::vector<std::string> items) const;
 
    private:
     friend class OptionTable;
-    using Target = std::variant<std::string*, std::int64_t*, double*, bool*, std::optional<std::int64_t>*>;
+    using Target = std::variant<std::string*, std::int64_t*, double*, bool*, std::optional<std::int64_t>*,
+                                std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*>;
+    // How messages name it: path and flag.
+    std::string named() const;
+    // A text that must not be empty where emptiness is no way to say "none".
+    bool refuses_empty() const { return std::holds_alternative<std::string*>(target_) && choices_.empty(); }
     std::string room_, name_, help_;
     std::vector<std::string> flags_;
     bool is_switch_ = false;
@@ -59,6 +78,8 @@ class OptionTable {
 
   // Options added from here on belong to `room` ("sched"): the YAML section and the prefix of `--set room.name=value`.
   void begin_room(std::string room);
+  // The same without flags; `path` may be dotted ("deployment.trainer") or empty (the top of a recipe).
+  void begin_section(std::string path);
   // `target` must outlive the table; its present value is the default. The returned reference is for chaining only: the
   // next add() ends it.
   Option& add(std::string name, std::string* target, std::string help);
@@ -67,10 +88,18 @@ class OptionTable {
   Option& add(std::string name, bool* target, std::string help);
   // Unset until given.
   Option& add(std::string name, std::optional<std::int64_t>* target, std::string help);
+  Option& add(std::string name, std::optional<double>* target, std::string help);
+  // An empty text unsets it as "null" does.
+  Option& add(std::string name, std::optional<std::string>* target, std::string help);
+  Option& add(std::string name, std::vector<std::string>* target, std::string help);
 
   // nullptr if there is none. A flag carries its dashes: "--port".
   const Option* find_flag(std::string_view flag) const;
   const Option* find(std::string_view room, std::string_view name) const;
+  // Whether `room` is a room or section, or a part of one's path.
+  bool has_room(std::string_view room) const;
+  // "unknown option sched.chunk (did you mean …?)"; `more` are names that are known in that room without being options.
+  Status unknown_name(std::string_view room, std::string_view name, const std::vector<std::string>& more = {}) const;
   // kInvalidArgument for an unknown room or name, with the nearest known one if any is near.
   Status set(std::string_view room, std::string_view name, std::string_view value) const;
   // "unknown flag --chunked-prefil-size (did you mean --chunked-prefill-size?)"
@@ -79,9 +108,9 @@ class OptionTable {
 
  private:
   Option& add_option(std::string name, std::string help, Option::Target target);
-  Status unknown_name(std::string_view room, std::string_view name) const;
 
   std::string room_;
+  bool flags_ = true;  // whether options added now get a flag
   std::vector<Option> options_;
 };
 

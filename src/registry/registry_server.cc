@@ -1,0 +1,86 @@
+#include "registry/registry_server.h"
+
+#include <strings.h>
+
+#include "registry/message_json.h"
+
+namespace levada::registry {
+
+namespace {
+
+using fanout::Error;
+using fanout::ErrorCode;
+using fanout::Outcome;
+using fanout::Reply;
+using fanout::Role;
+
+constexpr std::size_t kMaxBodyBytes = 1 << 20;
+constexpr std::string_view kPrefix = "/v1/fanout/";
+
+// The time taken depends on the lengths alone, so that a token can't be guessed byte by byte.
+bool equal_in_constant_time(std::string_view given, std::string_view expected) {
+  if (given.size() != expected.size()) return false;
+  unsigned char difference = 0;
+  for (std::size_t i = 0; i < given.size(); ++i) difference |= static_cast<unsigned char>(given[i] ^ expected[i]);
+  return difference == 0;
+}
+
+std::string_view bearer_token(const http::Request& request) {
+  constexpr std::string_view kScheme = "bearer ";
+  const auto header = request.headers.find("authorization");
+  if (header == request.headers.end()) return {};
+  const std::string_view value = header->second;
+  if (value.size() < kScheme.size() || strncasecmp(value.data(), kScheme.data(), kScheme.size()) != 0) return {};
+  return value.substr(kScheme.size());
+}
+
+std::optional<Error> refuse(const http::Request& request, const Tokens& tokens, Role needed) {
+  const std::string_view given = bearer_token(request);
+  // Both are compared always: which one matched does not show in the time.
+  const bool is_consumer = equal_in_constant_time(given, tokens.consumer);
+  const bool is_producer = !tokens.producer.empty() & equal_in_constant_time(given, tokens.producer);
+  if (!is_consumer && !is_producer) {
+    return Error{ErrorCode::kUnauthenticated, "a valid token is needed: send it as 'Authorization: Bearer TOKEN'"};
+  }
+  if (needed == Role::kProducer && !is_producer) {
+    return Error{ErrorCode::kRole, "this operation is the producer's"};
+  }
+  return std::nullopt;
+}
+
+void respond(const http::Responder& responder, const Outcome<Reply>& outcome, const RefContext& context) {
+  if (outcome.ok()) {
+    responder.respond(200, "application/json", reply_json(*outcome, context));
+  } else {
+    responder.respond(fanout::http_status_of(outcome.error().code), "application/json", error_json(outcome.error()));
+  }
+}
+
+}  // namespace
+
+Status mount_registry(http::Server& server, Registry& registry, const Tokens& tokens, const RefContext& context) {
+  if (tokens.consumer.empty()) {
+    return invalid_argument("the registry is not served without a token for its consumers", "auth_token_env");
+  }
+  for (const Operation& operation : operations()) {
+    const auto handler = [&server, &registry, tokens, context, operation](http::Request request,
+                                                                          const http::Responder& responder) {
+      if (auto refused = refuse(request, tokens, operation.role)) return respond(responder, *refused, context);
+      if (request.body.size() > kMaxBodyBytes) {
+        return respond(responder, Error{ErrorCode::kLimit, "the body is longer than 1 MiB"}, context);
+      }
+      auto parsed = parse_request(operation.name, request.body);
+      if (!parsed.ok()) return respond(responder, parsed.error(), context);
+      // JSON is written on the I/O thread: the registry's has better things to do.
+      const Registry::Ticket ticket =
+          registry.submit(std::move(*parsed), [&server, responder, context](Outcome<Reply> outcome) {
+            server.post([responder, context, outcome = std::move(outcome)] { respond(responder, outcome, context); });
+          });
+      responder.on_disconnect([&registry, ticket] { registry.cancel(ticket); });
+    };
+    server.route("POST", std::string(kPrefix) + std::string(operation.name), handler);
+  }
+  return {};
+}
+
+}  // namespace levada::registry

@@ -14,10 +14,7 @@ void describe(OptionTable& table, Options& options) {
       .add("spec_capture_max_sample_bytes", &options.spec_capture_max_sample_bytes,
            "largest sample, all its tensors together")
       .range(1, 1e15);
-  table.add("capture_arena_bytes", &options.capture_arena_bytes, "memory for captured objects").range(1 << 16, 1e15);
   table.add("capture_space_wait_s", &options.capture_space_wait_s, "seconds a capture waits for space").range(0, 3600);
-  table.add("capture_tcp_url", &options.capture_tcp_url, "serve objects at tcp://HOST:PORT (port 0: any free one)");
-  table.add("capture_shm_url", &options.capture_shm_url, "serve objects to this host at shm:///PATH/OF/SOCKET");
 }
 
 Result<std::vector<std::int32_t>> aux_layers(const Options& options, std::int32_t layers) {

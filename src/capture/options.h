@@ -18,10 +18,7 @@ struct Options {
   std::string spec_capture_store_id = "specforge-run";
   std::string spec_capture_aux_layer_ids;  // "1,9,17"; empty: each item names its own
   std::int64_t spec_capture_max_sample_bytes = std::int64_t{1} << 30;
-  std::int64_t capture_arena_bytes = std::int64_t{1} << 30;
   std::int64_t capture_space_wait_s = 30;
-  std::string capture_tcp_url;  // "tcp://127.0.0.1:0"; empty: no TCP
-  std::string capture_shm_url;  // "shm:///run/levada.sock"; empty: no shared memory
 };
 
 void describe(OptionTable& table, Options& options);

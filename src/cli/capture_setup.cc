@@ -15,8 +15,8 @@ std::string capture_token() {
 
 }  // namespace
 
-Result<CaptureSetup> open_capture(const capture::Options& options, const core::ModelInfo& model, const Clock& clock,
-                                  Metrics& metrics) {
+Result<CaptureSetup> open_capture(const capture::Options& options, const store::Options& store,
+                                  const core::ModelInfo& model, const Clock& clock, Metrics& metrics) {
   CaptureSetup setup;
   if (!options.enable_spec_capture) return setup;
   serve::CaptureTerms terms;
@@ -25,23 +25,15 @@ Result<CaptureSetup> open_capture(const capture::Options& options, const core::M
                   options.spec_capture_max_sample_bytes};
   terms.dtype = model.weight_dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
   terms.token = capture_token();
-  LEVADA_ASSIGN_OR_RETURN(
-      setup.arena, store::Arena::create({.bytes = static_cast<std::uint64_t>(options.capture_arena_bytes)}, clock));
-  if (!options.capture_tcp_url.empty() || !options.capture_shm_url.empty()) {
-    store::ServerOptions server;
-    server.tcp_url = options.capture_tcp_url;
-    server.shm_url = options.capture_shm_url;
-    server.token = terms.token;
-    LEVADA_ASSIGN_OR_RETURN(setup.store, store::StoreServer::start(*setup.arena, server));
-  }
+  LEVADA_ASSIGN_OR_RETURN(setup.store, store::StoreService::start(store, terms.token, clock, metrics));
+  store::Arena& arena = setup.store->arena();
   setup.publisher = std::make_unique<capture::Publisher>(
-      *setup.arena, capture::Publisher::Options{terms.limits, options.capture_space_wait_s * 1'000'000}, metrics);
+      arena, capture::Publisher::Options{terms.limits, options.capture_space_wait_s * 1'000'000}, metrics);
   setup.ground = std::make_unique<serve::CaptureGround>(
-      serve::CaptureGround{*setup.publisher, terms, setup.arena->incarnation(), setup.arena->capacity_bytes(),
-                           setup.store ? setup.store->tcp_url() : "", setup.store ? setup.store->shm_url() : ""});
-  LEVADA_LOG_INFO("captures into ", options.capture_arena_bytes >> 20, " MiB as \"", options.spec_capture_store_id,
-                  "\"", setup.ground->tcp_url.empty() ? "" : ", " + setup.ground->tcp_url,
-                  setup.ground->shm_url.empty() ? "" : ", " + setup.ground->shm_url);
+      serve::CaptureGround{*setup.publisher, terms, arena.incarnation(), arena.capacity_bytes(), setup.store->tcp_url(),
+                           setup.store->shm_url()});
+  LEVADA_LOG_INFO("captures into ", store.arena_bytes >> 20, " MiB as \"", options.spec_capture_store_id, "\" ",
+                  setup.ground->tcp_url, " ", setup.ground->shm_url);
   return setup;
 }
 

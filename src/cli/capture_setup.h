@@ -10,19 +10,18 @@
 #include "capture/options.h"
 #include "core/model_info.h"
 #include "serve/capture_calls.h"
-#include "store/store_server.h"
+#include "store/store_service.h"
 
 namespace levada::cli {
 
 struct CaptureSetup {
-  std::unique_ptr<store::Arena> arena;
-  std::unique_ptr<store::StoreServer> store;  // null without a URL
+  std::unique_ptr<store::StoreService> store;
   std::unique_ptr<capture::Publisher> publisher;
   std::unique_ptr<serve::CaptureGround> ground;
 };
 
 // All null unless captures are enabled.
-Result<CaptureSetup> open_capture(const capture::Options& options, const core::ModelInfo& model, const Clock& clock,
-                                  Metrics& metrics);
+Result<CaptureSetup> open_capture(const capture::Options& options, const store::Options& store,
+                                  const core::ModelInfo& model, const Clock& clock, Metrics& metrics);
 
 }  // namespace levada::cli

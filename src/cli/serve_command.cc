@@ -33,6 +33,7 @@ struct Options {
   sched::Options sched;
   serve::Options serve;
   capture::Options capture;
+  store::Options store;
 };
 
 void describe(OptionTable& table, Options& options) {
@@ -40,6 +41,7 @@ void describe(OptionTable& table, Options& options) {
   sched::describe(table, options.sched);
   serve::describe(table, options.serve);
   capture::describe(table, options.capture);
+  store::describe(table, options.store);
   table.begin_room("cli");
   table.add("log_level", &options.log_level, "least severe message to print")
       .choices({"debug", "info", "warning", "error", "off"});
@@ -160,12 +162,16 @@ Status serve(const Options& options, const OptionTable& table, StopSignals& sign
   serve::ServerFacts facts{serve::arguments_of(table), engine.model->backend(), version(), std::time(nullptr)};
 
   LEVADA_ASSIGN_OR_RETURN(const CaptureSetup capture,
-                          open_capture(options.capture, engine.model->info(), clock, metrics));
-  if (capture.ground) facts.capture = serve::capture_facts(*capture.ground);
+                          open_capture(options.capture, options.store, engine.model->info(), clock, metrics));
+  if (capture.ground) {
+    facts.capture = serve::capture_facts(*capture.ground);
+    facts.before_metrics = [store = capture.store.get()] { store->update_metrics(); };
+  }
   engine::Worker worker(std::move(engine.model), std::move(engine.pool), capture.publisher.get());
   serve::Outbox outbox(*server);
   sched::Scheduler scheduler(options.sched, limits, layout, worker, outbox, tokenizer.get(), clock, metrics);
-  const serve::Api api(options.serve, served, std::move(facts), {*server, outbox, scheduler, clock, metrics, capture.ground.get()});
+  const serve::Api api(options.serve, served, std::move(facts),
+                       {*server, outbox, scheduler, clock, metrics, capture.ground.get()});
 
   const Thread brain("levada-sched", [&] { scheduler.run(); });
   // run() below returns only through this stop(), so joining the scheduler's thread never waits for long.

@@ -16,7 +16,10 @@ using simdjson::dom::element;
 // An item as it stands in the body: null where a prompt has none.
 using ItemElements = std::vector<std::optional<element>>;
 
+// [k, …], or {"aux": [k, …]}.
 Result<std::vector<std::int32_t>> read_layers(element value, const std::string& field) {
+  element of_aux;
+  if (value.is_object() && object_of(value)["aux"].get(of_aux) == simdjson::SUCCESS) value = of_aux;
   if (!value.is_array()) return invalid_argument("must be a list of layers, got " + describe_type(value), field);
   std::vector<std::int32_t> layers;
   for (const element layer : array_of(value)) {

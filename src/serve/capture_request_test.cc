@@ -80,7 +80,7 @@ TEST_F(CaptureRequestTest, BothSpellingsInOneRequestAreErrorsOfTheItems) {
 
 TEST_F(CaptureRequestTest, LayersAndDtypeMayBeSaidPerItem) {
   const CaptureItem own =
-      item(R"({"store_id":"run","sample_id":"run:t","features":{"aux":"h"},"layers":[4,2],"dtype":"float32"})");
+      item(R"({"store_id":"run","sample_id":"run:t","features":{"aux":"h"},"layers":{"aux":[4,2]},"dtype":"float32"})");
   ASSERT_TRUE(own.error.ok()) << own.error.to_string();
   EXPECT_EQ(own.spec.features[0].states, (std::vector<std::int32_t>{4, 2}));
   EXPECT_EQ(own.spec.features[0].dtype, DType::kF32);

@@ -73,6 +73,7 @@ void InfoRoutes::register_on(Router& router) {
     });
   }
   router.add("GET", "/metrics", Access::kUser, [this](http::Request, http::Responder responder) {
+    if (facts_.before_metrics) facts_.before_metrics();
     responder.respond(200, "text/plain; version=0.0.4; charset=utf-8", metrics_.render());
   });
 }

@@ -65,6 +65,7 @@ Emission Answer::on_failure(const Status& failure) {
   const Status named = failure.ok() ? internal_error("the request failed without a reason") : failure;
   Emission emission;
   emission.end = true;
+  emission.failure = named;
   if (streaming_) {
     emission.bytes = error_event(named);
   } else {

@@ -23,6 +23,7 @@ struct Emission {
   bool stream = false;  // with a status: the start of a stream
   bool end = false;     // nothing follows
   std::string bytes;
+  Status failure;  // not ok: bytes say so
 };
 
 class Answer {

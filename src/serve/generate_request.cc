@@ -41,7 +41,7 @@ Result<core::SamplingParams> read_sampling(const ParseContext& context, std::opt
     fields.integer("sampling_seed", std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max(),
                    &seed);
     if (seed) sampling.seed = static_cast<std::uint64_t>(*seed);
-    fields.integer("max_new_tokens", 1, kMaxInt32, &limit.max_tokens);
+    fields.integer("max_new_tokens", 0, kMaxInt32, &limit.max_tokens);
     fields.integer("min_new_tokens", 0, kMaxInt32, &limit.min_tokens);
     LEVADA_RETURN_IF_ERROR(fields.status());
   }

@@ -49,35 +49,45 @@ void GenerationRoutes::accept(Dialect dialect, http::Request request, const http
   const std::size_t body_bytes = request.body.size();
   const Status taken = intake_.submit(
       body_bytes,
-      [this, dialect, body = std::move(request.body), responder,
+      [this, dialect, request = std::move(request), responder,
        arrival_us = clock_.now_us()](simdjson::dom::parser& parser) -> std::function<void()> {
         if (responder.client_gone()) return nullptr;
-        Result<CallSpec> call = parse(dialect, parser, body, arrival_us);
-        if (!call.ok()) {
-          respond_error(responder, call.status());
+        Result<Parsed> parsed = parse(dialect, parser, request, arrival_us);
+        if (!parsed.ok()) {
+          respond_error(responder, parsed.status());
           return nullptr;
         }
-        return [this, call = std::move(call).value(), responder]() mutable { start(std::move(call), responder); };
+        return [this, parsed = std::move(parsed).value(), responder]() mutable { start(std::move(parsed), responder); };
       });
   if (!taken.ok()) respond_error(responder, taken);
 }
 
-Result<CallSpec> GenerationRoutes::parse(Dialect dialect, simdjson::dom::parser& parser, const std::string& body,
-                                         std::int64_t arrival_us) const {
-  LEVADA_ASSIGN_OR_RETURN(const simdjson::dom::object object, parse_object(parser, body));
+Result<GenerationRoutes::Parsed> GenerationRoutes::parse(Dialect dialect, simdjson::dom::parser& parser,
+                                                         const http::Request& request, std::int64_t arrival_us) const {
+  LEVADA_ASSIGN_OR_RETURN(const simdjson::dom::object body, parse_object(parser, request.body));
   const ParseContext context{model_, random_word, random_id, arrival_us};
-  switch (dialect) {
-    case Dialect::kChat: return parse_chat(context, object);
-    case Dialect::kCompletion: return parse_completion(context, object);
-    case Dialect::kGenerate: break;
+  const auto parse_call = [&] {
+    switch (dialect) {
+      case Dialect::kChat: return parse_chat(context, body);
+      case Dialect::kCompletion: return parse_completion(context, body);
+      case Dialect::kGenerate: break;
+    }
+    return parse_generate(context, body);
+  };
+  Parsed parsed;
+  LEVADA_ASSIGN_OR_RETURN(parsed.call, parse_call());
+  if (dialect == Dialect::kGenerate) {
+    LEVADA_ASSIGN_OR_RETURN(parsed.capture,
+                            read_captures(terms_, bearer_key(request), body, parsed.call.members.size()));
   }
-  return parse_generate(context, object);
+  return parsed;
 }
 
-void GenerationRoutes::start(CallSpec call, const http::Responder& responder) {
+void GenerationRoutes::start(Parsed parsed, const http::Responder& responder) {
   if (responder.client_gone()) return;
+  if (parsed.capture) return captures_->start(std::move(parsed.call), std::move(*parsed.capture), responder);
   const CallId id =
-      calls_.start(std::move(call), [responder](Emission emission) { send(responder, std::move(emission)); });
+      calls_.start(std::move(parsed.call), [responder](Emission emission) { send(responder, std::move(emission)); });
   responder.on_disconnect(
       [this, id] { calls_.drop(id, Status(StatusCode::kAborted, "the client closed the connection")); });
 }

@@ -438,7 +438,7 @@ TEST_F(Border, GenerateTakesTextOrIdsOneOrManyWithParametersForAllOrEach) {
   EXPECT_EQ(generate(R"("text":"a","input_ids":[1])").status().field(), "input_ids");
   EXPECT_EQ(generate(R"("x":1)").status().field(), "text");
   EXPECT_EQ(generate(R"("text":"a","sampling_params":3)").status().field(), "sampling_params");
-  EXPECT_EQ(generate(R"("text":"a","sampling_params":{"max_new_tokens":0})").status().field(),
+  EXPECT_EQ(generate(R"("text":"a","sampling_params":{"max_new_tokens":-1})").status().field(),
             "sampling_params.max_new_tokens");
   EXPECT_EQ(generate(R"("text":["a","b"],"sampling_params":[{},{"top_p":2}])").status().field(),
             "sampling_params[1].top_p");

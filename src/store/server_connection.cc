@@ -165,7 +165,7 @@ void ServerConnection::put() {
     allow_us(wait_us);
   } else {
     // Clients know the capacity and don't send such: what does is not worth reading to its end.
-    close_after_reply_ = slot.status().code() == StatusCode::kPayloadTooLarge;
+    close_after_reply_ = request_.body_bytes > arena_.capacity_bytes();
     refuse_body(slot.status());
   }
 }

@@ -99,7 +99,8 @@ TEST_F(ServerFaultTest, Fault33GarbageEndsThatConnectionAndIsCounted) {
 }
 
 TEST_F(ServerFaultTest, Fault45WithoutTheTokenNothingIsAnsweredAndNothingChanges) {
-  for (const std::string token : {"", "correct hors", "correct horse!", "wrong", std::string(1024, 'a').c_str()}) {
+  for (const std::string& token :
+       std::vector<std::string>{"", "correct hors", "correct horse!", "wrong", std::string(1024, 'a')}) {
     Peer peer(url());
     peer.send(Frame{.op = Op::kHello}, token);
     const auto reply = peer.receive();

@@ -15,10 +15,11 @@ TEST(DecodeBench, MeasuresOneStreamEightStreamsAndPrefill) {
   TinyEngine tiny;
   auto pool = std::move(tiny.model->make_kv_pool(decode_bench_pages(tiny.model->kv_layout()))).value();
   const std::vector<Case> cases = run_decode_bench(std::move(tiny.model), std::move(pool), 0.01).value();
-  ASSERT_EQ(cases.size(), 3u);
+  ASSERT_EQ(cases.size(), 4u);
   EXPECT_EQ(cases[0].name, "decode_1");
   EXPECT_EQ(cases[1].name, "decode_8");
   EXPECT_EQ(cases[2].name, "prefill_512");
+  EXPECT_EQ(cases[3].name, "prefill_512_captured");
   for (const Case& line : cases) {
     EXPECT_EQ(line.unit, "tok/s");
     EXPECT_GT(line.median, 0);

@@ -60,7 +60,11 @@ void Publisher::run_opener() {
 void Publisher::run_sealer() {
   std::vector<SealJob> jobs;
   while (seal_jobs_.take(jobs)) {
-    for (SealJob& job : jobs) job.on_sealed(seal_now(*job.capture));
+    for (SealJob& job : jobs) {
+      Result<Published> sealed = seal_now(*job.capture);
+      job.capture.reset();  // a failed one's memory is free before anybody hears of it
+      job.on_sealed(std::move(sealed));
+    }
     jobs.clear();
   }
 }

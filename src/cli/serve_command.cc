@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "cli/banner.h"
+#include "cli/capture_setup.h"
 #include "cli/command.h"
 #include "cli/engine_setup.h"
 #include "cli/model_locator.h"
@@ -31,12 +32,16 @@ struct Options {
   engine::Options engine;
   sched::Options sched;
   serve::Options serve;
+  capture::Options capture;
+  store::Options store;
 };
 
 void describe(OptionTable& table, Options& options) {
   engine::describe(table, options.engine);
   sched::describe(table, options.sched);
   serve::describe(table, options.serve);
+  capture::describe(table, options.capture);
+  store::describe(table, options.store);
   table.begin_room("cli");
   table.add("log_level", &options.log_level, "least severe message to print")
       .choices({"debug", "info", "warning", "error", "off"});
@@ -156,10 +161,17 @@ Status serve(const Options& options, const OptionTable& table, StopSignals& sign
   const core::KvLayout layout = engine.model->kv_layout();
   serve::ServerFacts facts{serve::arguments_of(table), engine.model->backend(), version(), std::time(nullptr)};
 
-  engine::Worker worker(std::move(engine.model), std::move(engine.pool));
+  LEVADA_ASSIGN_OR_RETURN(const CaptureSetup capture,
+                          open_capture(options.capture, options.store, engine.model->info(), clock, metrics));
+  if (capture.ground) {
+    facts.capture = serve::capture_facts(*capture.ground);
+    facts.before_metrics = [store = capture.store.get()] { store->update_metrics(); };
+  }
+  engine::Worker worker(std::move(engine.model), std::move(engine.pool), capture.publisher.get());
   serve::Outbox outbox(*server);
   sched::Scheduler scheduler(options.sched, limits, layout, worker, outbox, tokenizer.get(), clock, metrics);
-  const serve::Api api(options.serve, served, std::move(facts), {*server, outbox, scheduler, clock, metrics});
+  const serve::Api api(options.serve, served, std::move(facts),
+                       {*server, outbox, scheduler, clock, metrics, capture.ground.get()});
 
   const Thread brain("levada-sched", [&] { scheduler.run(); });
   // run() below returns only through this stop(), so joining the scheduler's thread never waits for long.

@@ -127,18 +127,18 @@ class CpuDraftOps final : public DraftOps {
     tk::softmax_tile_backward(tile_of(tile, context, own), f32(lse), f32(delta), f32(context), f32(dcontext), f32(own),
                               f32(down));
   }
-  void cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& nll, const at::Tensor& lse,
+  void cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& nll, const at::Tensor& norm,
                      const at::Tensor& argmax) override {
     by_type(logits, [&](auto* t) {
       tk::rows<std::remove_pointer_t<decltype(t)>>().cross_entropy(logits.size(0), logits.size(1), data(logits, t),
-                                                                   i64(labels), f32(nll), f32(lse), i64(argmax));
+                                                                   i64(labels), f32(nll), f32(norm), i64(argmax));
     });
   }
-  void cross_entropy_backward(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& lse,
+  void cross_entropy_backward(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& norm,
                               const at::Tensor& coefficient) override {
     by_type(logits, [&](auto* t) {
       tk::rows<std::remove_pointer_t<decltype(t)>>().cross_entropy_backward(
-          logits.size(0), logits.size(1), data(logits, t), i64(labels), f32(lse), f32(coefficient));
+          logits.size(0), logits.size(1), data(logits, t), i64(labels), f32(norm), f32(coefficient));
     });
   }
   void adamw(const AdamStep& step, const at::Tensor& grad, const at::Tensor& master, const at::Tensor& first,

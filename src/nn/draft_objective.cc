@@ -64,12 +64,12 @@ void DraftObjective::run_chunk(const DraftLabels& labels, std::int64_t block, st
   at::Tensor chosen = scratch_.get("objective.y", {count, y.size(1)}, y.scalar_type());
   at::Tensor logits = scratch_.get("objective.logits", {count, head_.size(0)}, y.scalar_type());
   const at::Tensor nll = scratch_.get("objective.nll", {count}, at::kFloat);
-  const at::Tensor lse = scratch_.get("objective.lse", {count}, at::kFloat);
+  const at::Tensor norm = scratch_.get("objective.norm", {count, 2}, at::kFloat);
   const at::Tensor argmax = scratch_.get("objective.argmax", {count}, at::kLong);
   if (count > 0) {
     at::index_select_out(chosen, y, 0, row_ids);
     at::matmul_out(logits, chosen, head_.t());
-    ops_.cross_entropy(logits, label_ids, nll, lse, argmax);
+    ops_.cross_entropy(logits, label_ids, nll, norm, argmax);
   }
   const at::Tensor host_nll = nll.cpu(), host_argmax = argmax.cpu();
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -82,7 +82,7 @@ void DraftObjective::run_chunk(const DraftLabels& labels, std::int64_t block, st
 
   std::vector<float> coefficients;
   for (std::int64_t row : rows) coefficients.push_back(result.weights[static_cast<std::size_t>(row)]);
-  ops_.cross_entropy_backward(logits, label_ids, lse, upload(coefficients, at::kFloat, ops_.place()));
+  ops_.cross_entropy_backward(logits, label_ids, norm, upload(coefficients, at::kFloat, ops_.place()));
   at::matmul_out(chosen, logits, head_);
   at::Tensor target = dy;
   target.index_copy_(0, row_ids, chosen);

@@ -62,11 +62,12 @@ class DraftOps {
                                 const at::Tensor& context, const at::Tensor& dcontext, const at::Tensor& own,
                                 const at::Tensor& down) = 0;
 
-  // Per row of logits [rows, vocabulary]: negative log likelihood, log-sum-exp (f32), argmax (int64).
+  // Per row of logits [rows, vocabulary]: negative log likelihood (f32), argmax (int64), and norm f32 [rows, 2]: the
+  // largest logit and 1 / sum of exp(logit - largest).
   virtual void cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& nll,
-                             const at::Tensor& lse, const at::Tensor& argmax) = 0;
+                             const at::Tensor& norm, const at::Tensor& argmax) = 0;
   // logits become coefficient[row] * (softmax - onehot(label)).
-  virtual void cross_entropy_backward(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& lse,
+  virtual void cross_entropy_backward(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& norm,
                                       const at::Tensor& coefficient) = 0;
 
   // One step on flat f32 masters and moments (betas 0.9, 0.999, eps 1e-8); weights = masters, rounded.

@@ -112,18 +112,19 @@ class TorchDraftOps final : public DraftOps {
       gradient.sub_(delta.unsqueeze(3)).mul_(scores).mul_(tile.scale);
     }
   }
-  void cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& nll, const at::Tensor& lse,
+  void cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& nll, const at::Tensor& norm,
                      const at::Tensor& argmax) override {
-    const at::Tensor f = wide(logits);
-    lse.copy_(at::logsumexp(f, {1}));
-    nll.copy_(lse.sub(f.gather(1, labels.unsqueeze(1)).squeeze(1)));
+    const at::Tensor f = wide(logits), top = f.amax({1}), total = f.sub(top.unsqueeze(1)).exp_().sum(1);
+    norm.select(1, 0).copy_(top);
+    norm.select(1, 1).copy_(total.reciprocal());
+    nll.copy_(total.log().add_(top.sub(f.gather(1, labels.unsqueeze(1)).squeeze(1))));
     argmax.copy_(logits.argmax(1));
   }
-  void cross_entropy_backward(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& lse,
+  void cross_entropy_backward(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& norm,
                               const at::Tensor& coefficient) override {
-    const at::Tensor p = wide(logits).sub(lse.unsqueeze(1)).exp_().mul_(coefficient.unsqueeze(1));
-    const at::Tensor index = labels.unsqueeze(1);
-    p.scatter_add_(1, index, coefficient.neg().unsqueeze(1));
+    const at::Tensor scale = coefficient.mul(norm.select(1, 1)).unsqueeze(1);
+    const at::Tensor p = wide(logits).sub(norm.narrow(1, 0, 1)).exp_().mul_(scale);
+    p.scatter_add_(1, labels.unsqueeze(1), coefficient.neg().unsqueeze(1));
     logits.copy_(p);
   }
   void adamw(const AdamStep& step, const at::Tensor& grad, const at::Tensor& master, const at::Tensor& first,

@@ -2,17 +2,9 @@
 
 #include <strings.h>
 
+#include "base/secret.h"
+
 namespace levada::serve {
-
-namespace {
-
-// The time taken depends on the length alone, so that a key can't be guessed byte by byte.
-bool equal_constant_time(const std::string& given, const std::string& expected) {
-  if (given.size() != expected.size()) return false;
-  unsigned char difference = 0;
-  for (std::size_t i = 0; i < given.size(); ++i) difference |= static_cast<unsigned char>(given[i] ^ expected[i]);
-  return difference == 0;
-}
 
 std::string bearer_key(const http::Request& request) {
   constexpr std::size_t kScheme = 7;
@@ -22,15 +14,13 @@ std::string bearer_key(const http::Request& request) {
   return header->second.substr(kScheme);
 }
 
-}  // namespace
-
 Status AccessKeys::check(const http::Request& request, Access access) const {
   const bool own_key = access == Access::kAdmin && !admin_api_key_.empty();
   const std::string& needed = own_key ? admin_api_key_ : api_key_;
   if (access == Access::kOpen || needed.empty()) return {};
   const std::string given = bearer_key(request);
-  if (equal_constant_time(given, needed)) return {};
-  if (!admin_api_key_.empty() && equal_constant_time(given, admin_api_key_)) return {};
+  if (equal_in_constant_time(given, needed)) return {};
+  if (!admin_api_key_.empty() && equal_in_constant_time(given, admin_api_key_)) return {};
   return Status(StatusCode::kUnauthenticated, std::string("a valid ") + (own_key ? "administrator's " : "") +
                                                   "API key is needed: send it as 'Authorization: Bearer KEY'");
 }

@@ -36,8 +36,11 @@ struct Api::Parts {
                 return from_s + (clock.now_us() - from_us) / 1'000'000;
               }),
         probe(calls, ground.server, ground.clock, options.health_timeout_s),
+        captures(ground.capture == nullptr ? nullptr
+                                           : std::make_unique<CaptureCalls>(*ground.capture, calls, ground.server)),
         intake(ground.server),
-        generation(model, intake, calls, ground.clock),
+        generation(model, intake, calls, ground.clock, ground.capture == nullptr ? nullptr : &ground.capture->terms,
+                   captures.get()),
         text(model, intake),
         info(model, std::move(facts), ground.scheduler, ground.metrics),
         admin(ground.scheduler, calls, intake, ground.server, ground.clock) {}
@@ -47,6 +50,7 @@ struct Api::Parts {
   RequestMetrics metrics;
   LiveCalls calls;
   HealthProbe probe;
+  const std::unique_ptr<CaptureCalls> captures;
   Intake intake;
   GenerationRoutes generation;
   TextRoutes text;

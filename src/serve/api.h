@@ -12,6 +12,7 @@
 #include "core/model_info.h"
 #include "http/server.h"
 #include "sched/scheduler.h"
+#include "serve/capture_calls.h"
 #include "serve/info_routes.h"
 #include "serve/options.h"
 #include "serve/outbox.h"
@@ -37,6 +38,7 @@ class Api {
     sched::Scheduler& scheduler;
     const Clock& clock;
     Metrics& metrics;
+    const CaptureGround* capture = nullptr;  // null: this server doesn't capture
   };
 
   Api(const Options& options, const ServedModel& model, ServerFacts facts, const Ground& ground);

@@ -5,6 +5,7 @@
 // The way of one request: handler -> Intake job (parse) -> LiveCalls::start -> deltas -> Emissions -> Responder.
 #pragma once
 
+#include "serve/capture_calls.h"
 #include "serve/intake.h"
 #include "serve/live_calls.h"
 #include "serve/model_context.h"
@@ -14,21 +15,33 @@ namespace levada::serve {
 
 class GenerationRoutes {
  public:
-  GenerationRoutes(const ModelContext& model, Intake& intake, LiveCalls& calls, const Clock& clock)
-      : model_(model), intake_(intake), calls_(calls), clock_(clock) {}
+  // `terms`, `captures`: null on a server that doesn't capture.
+  GenerationRoutes(const ModelContext& model, Intake& intake, LiveCalls& calls, const Clock& clock,
+                   const CaptureTerms* terms, CaptureCalls* captures)
+      : model_(model), intake_(intake), calls_(calls), clock_(clock), terms_(terms), captures_(captures) {}
 
   void register_on(Router& router);
 
  private:
+  struct Parsed {
+    CallSpec call;
+    std::optional<CaptureBody> capture;
+    std::optional<CaptureItem> live_capture;
+  };
+
   void accept(Dialect dialect, http::Request request, const http::Responder& responder);
-  Result<CallSpec> parse(Dialect dialect, simdjson::dom::parser& parser, const std::string& body,
-                         std::int64_t arrival_us) const;
-  void start(CallSpec call, const http::Responder& responder);
+  Result<Parsed> parse(Dialect dialect, simdjson::dom::parser& parser, const http::Request& request,
+                       std::int64_t arrival_us) const;
+  void start(Parsed parsed, const http::Responder& responder);
+  // An answer whose last bytes wait until it has been captured.
+  void start_captured(CallSpec call, CaptureItem item, const http::Responder& responder);
 
   const ModelContext& model_;
   Intake& intake_;
   LiveCalls& calls_;
   const Clock& clock_;
+  const CaptureTerms* const terms_;
+  CaptureCalls* const captures_;
 };
 
 }  // namespace levada::serve

@@ -43,6 +43,7 @@ std::string InfoRoutes::model_info() const {
 std::string InfoRoutes::server_info(const sched::Snapshot& snapshot) const {
   Json info;
   for (const auto& [name, value] : facts_.arguments) info[name] = Json::parse(value);
+  if (!facts_.capture.empty()) info["capture"] = Json::parse(facts_.capture);
   info["version"] = facts_.version;
   info["kernels_backend"] = facts_.kernels_backend;
   info["served_model_name"] = model_.served_name;
@@ -72,6 +73,7 @@ void InfoRoutes::register_on(Router& router) {
     });
   }
   router.add("GET", "/metrics", Access::kUser, [this](http::Request, http::Responder responder) {
+    if (facts_.before_metrics) facts_.before_metrics();
     responder.respond(200, "text/plain; version=0.0.4; charset=utf-8", metrics_.render());
   });
 }

@@ -62,7 +62,7 @@ constexpr Unserved kUnserved[] = {
     {"bad_words", kOpenAi},
     {"allowed_token_ids", kOpenAi},
     {"custom_logit_processor", kAll},
-    {"custom_params", kSampling},
+    {"custom_params", kOpenAi},
     {"include_stop_str_in_output", kOpenAi, {}, "no_stop_trim"},
     // Prompts.
     {"chat_template", kChat},
@@ -81,7 +81,7 @@ constexpr Unserved kUnserved[] = {
     {"continuous_usage_stats", kStream},
     {"lora_path", kAll},
     {"session_params", kAll},
-    {"spec_capture", kAll},
+    {"spec_capture", kOpenAi},
     // Another endpoint's names, which would be missed silently.
     {"messages", kCompletion | kGenerate, {}, "/v1/chat/completions"},
     {"prompt", kChat, {}, "messages"},

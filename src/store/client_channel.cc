@@ -13,6 +13,7 @@ namespace levada::store {
 namespace {
 
 constexpr std::size_t kMostDescriptors = 4;
+constexpr std::size_t kPieceBytes = 64 * 1024;  // as in server_connection.cc
 
 // The first bytes of a reply, with the descriptors that travel beside them; 0 at the end, negative on failure.
 long receive_with_descriptors(const Fd& socket, std::span<std::byte> to, std::vector<Fd>& descriptors) {
@@ -69,28 +70,22 @@ Status ClientChannel::connect_locked() {
   return {};
 }
 
-Result<Frame> ClientChannel::exchange_hello(Fd& socket, std::vector<Fd>& descriptors) {
-  std::swap(socket_, socket);  // the helpers below speak through socket_; it stays only if all goes well
-  const auto give_back = [&](Status status) -> Result<Frame> {
-    std::swap(socket_, socket);
-    socket_.reset();
-    return status;
-  };
-  Frame request{.op = Op::kHello, .id = next_id_++, .text_bytes = static_cast<std::uint16_t>(token_.size())};
-  if (send_all(encode(request), std::as_bytes(std::span(token_))) != Outcome::kDone)
-    return give_back(unavailable("the store at " + endpoint_.url() + " hung up on our hello"));
+Result<Frame> ClientChannel::exchange_hello(const Fd& socket, std::vector<Fd>& descriptors) {
+  const auto failed = [&](const char* what) { return unavailable("the store at " + endpoint_.url() + " " + what); };
+  const Frame request{.op = Op::kHello, .id = next_id_++, .text_bytes = static_cast<std::uint16_t>(token_.size())};
+  if (send_all(socket, encode(request), std::as_bytes(std::span(token_))) != Outcome::kDone)
+    return failed("hung up on our hello");
   std::array<std::byte, kFrameBytes> head;
-  const long got = receive_with_descriptors(socket_, head, descriptors);
-  if (got <= 0 || receive_all(std::span(head).subspan(static_cast<std::size_t>(got))) != Outcome::kDone)
-    return give_back(unavailable("the store at " + endpoint_.url() + " did not answer our hello"));
+  const long got = receive_with_descriptors(socket, head, descriptors);
+  if (got <= 0 || receive_all(socket, std::span(head).subspan(static_cast<std::size_t>(got))) != Outcome::kDone)
+    return failed("did not answer our hello");
   const Result<Frame> hello = decode(head);
   if (!hello.ok() || !hello->reply || hello->op != Op::kHello || hello->id != request.id)
-    return give_back(unavailable("what answers at " + endpoint_.url() + " is no levada store of this version"));
+    return failed("is no levada store of this version");
   std::string text(hello->text_bytes, '\0');
-  if (receive_all(std::as_writable_bytes(std::span(text))) != Outcome::kDone)
-    return give_back(unavailable("the store at " + endpoint_.url() + " hung up in its hello"));
-  if (hello->status != StatusCode::kOk) return give_back(status_of(*hello, text));
-  std::swap(socket_, socket);
+  if (receive_all(socket, std::as_writable_bytes(std::span(text))) != Outcome::kDone)
+    return failed("hung up in its hello");
+  if (hello->status != StatusCode::kOk) return status_of(*hello, text);
   return *hello;
 }
 
@@ -128,29 +123,30 @@ ClientChannel::Outcome ClientChannel::attempt(const Request& request, std::span<
   const auto encoded = encode(frame);
   std::memcpy(head.data(), encoded.data(), kFrameBytes);
   std::memcpy(head.data() + kFrameBytes, request.text.data(), request.text.size());
-  if (Outcome sent = send_all(std::span(head).first(kFrameBytes + request.text.size()), request.body);
+  if (Outcome sent = send_all(socket_, std::span(head).first(kFrameBytes + request.text.size()), request.body);
       sent != Outcome::kDone)
     return sent;
 
   std::array<std::byte, kFrameBytes> answer;
-  if (Outcome got = receive_all(answer); got != Outcome::kDone) return got;
+  if (Outcome got = receive_all(socket_, answer); got != Outcome::kDone) return got;
   const Result<Frame> decoded = decode(answer);
   // Whatever isn't the reply to this request means that the two sides have lost step: closed, like a dead connection.
   if (!decoded.ok() || !decoded->reply || decoded->op != request.op || decoded->id != frame.id) return Outcome::kBroken;
   reply = *decoded;
   text.resize(reply.text_bytes);
-  if (Outcome got = receive_all(std::as_writable_bytes(std::span(text))); got != Outcome::kDone) return got;
+  if (Outcome got = receive_all(socket_, std::as_writable_bytes(std::span(text))); got != Outcome::kDone) return got;
   if (reply.status != StatusCode::kOk) return Outcome::kDone;
   if (reply.body_bytes != destination.size()) return Outcome::kBroken;
-  return receive_all(destination);
+  return receive_all(socket_, destination);
 }
 
-ClientChannel::Outcome ClientChannel::send_all(std::span<const std::byte> head, std::span<const std::byte> body) {
+ClientChannel::Outcome ClientChannel::send_all(const Fd& socket, std::span<const std::byte> head,
+                                               std::span<const std::byte> body) {
   while (!head.empty() || !body.empty()) {
     iovec parts[2] = {{const_cast<std::byte*>(head.data()), head.size()},
                       {const_cast<std::byte*>(body.data()), body.size()}};
     msghdr message{.msg_iov = parts, .msg_iovlen = 2};
-    const long sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+    const long sent = ::sendmsg(socket.get(), &message, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0) return errno == EAGAIN ? Outcome::kTimedOut : Outcome::kBroken;
     const std::size_t of_head = std::min<std::size_t>(static_cast<std::size_t>(sent), head.size());
@@ -161,9 +157,9 @@ ClientChannel::Outcome ClientChannel::send_all(std::span<const std::byte> head, 
   return Outcome::kDone;
 }
 
-ClientChannel::Outcome ClientChannel::receive_all(std::span<std::byte> to) {
+ClientChannel::Outcome ClientChannel::receive_all(const Fd& socket, std::span<std::byte> to) {
   while (!to.empty()) {
-    const long got = ::recv(socket_.get(), to.data(), to.size(), MSG_WAITALL);
+    const long got = ::recv(socket.get(), to.data(), std::min(to.size(), kPieceBytes), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno == EAGAIN ? Outcome::kTimedOut : Outcome::kBroken;
     if (got == 0) return Outcome::kBroken;
@@ -181,7 +177,8 @@ Status ClientChannel::lost(Outcome outcome) {
 void ClientChannel::tell(Op op, std::uint64_t first) {
   std::lock_guard lock(mutex_);
   if (!socket_.valid()) return;
-  if (send_all(encode(Frame{.op = op, .id = next_id_++, .first = first}), {}) != Outcome::kDone) socket_.reset();
+  if (send_all(socket_, encode(Frame{.op = op, .id = next_id_++, .first = first}), {}) != Outcome::kDone)
+    socket_.reset();
 }
 
 bool ClientChannel::alive() {

@@ -62,10 +62,10 @@ class ClientChannel {
  private:
   enum class Outcome { kDone, kBroken, kTimedOut };
   Status connect_locked();
-  Result<Frame> exchange_hello(Fd& socket, std::vector<Fd>& descriptors);
+  Result<Frame> exchange_hello(const Fd& socket, std::vector<Fd>& descriptors);
   Outcome attempt(const Request& request, std::span<std::byte> destination, Frame& reply, std::string& text);
-  Outcome send_all(std::span<const std::byte> head, std::span<const std::byte> body);
-  Outcome receive_all(std::span<std::byte> to);
+  Outcome send_all(const Fd& socket, std::span<const std::byte> head, std::span<const std::byte> body);
+  Outcome receive_all(const Fd& socket, std::span<std::byte> to);
   Status lost(Outcome outcome);
 
   const Endpoint endpoint_;

@@ -229,6 +229,36 @@ TEST_P(ConformanceTest, Fault26AFullArenaWaitsForFreesAndThenTakesTheObject) {
   EXPECT_EQ(read("more", 4 << 20), pattern(4 << 20, 3));
 }
 
+// T9: 64 capture-shaped samples through an arena that holds a few of them.
+TEST_P(ConformanceTest, T9SixtyFourSamplesThroughASmallArenaAreReadExactlyAndNothingIsLeft) {
+  constexpr unsigned kSamples = 64;
+  const auto bytes_of = [](unsigned sample) { return std::size_t{(sample % 7 + 1) * 300'000 + sample * 17}; };
+  std::thread producer([&] {
+    for (unsigned sample = 0; sample < kSamples; ++sample) {
+      const Status put = served_.arena->put_from("t9/" + std::to_string(sample), pattern(bytes_of(sample), sample),
+                                                 {.wait_us = 60'000'000});
+      ASSERT_TRUE(put.ok()) << put.to_string();
+    }
+  });
+  EXPECT_TRUE(served_.eventually([&] { return served_.arena->stats().waits > 0; })) << "it is full before we begin";
+  for (unsigned sample = 0; sample < kSamples; ++sample) {
+    const std::string key = "t9/" + std::to_string(sample);
+    ASSERT_TRUE(served_.eventually([&] { return store_->is_exist(key)->has_value(); }));
+    {
+      const auto view = store_->view(key);
+      ASSERT_TRUE(view.ok()) << view.status().to_string();
+      ASSERT_EQ(view->bytes().size(), bytes_of(sample));
+      ASSERT_EQ(hash64(view->bytes()), hash64(pattern(bytes_of(sample), sample)));
+      ASSERT_EQ(hash64(view->bytes()), view->info().checksum);
+    }
+    ASSERT_EQ(*store_->remove(key), RemoveOutcome::kFreed);
+  }
+  producer.join();
+  const ArenaStats stats = served_.arena->stats();
+  EXPECT_EQ(stats.used_bytes, 0u);
+  EXPECT_EQ(stats.largest_free_bytes, stats.capacity_bytes) << "in one piece again";
+}
+
 TEST_P(ConformanceTest, ManyThreadsOverOneClientNeverMixTheirBytes) {
   std::vector<std::thread> threads;
   for (unsigned thread = 0; thread < 4; ++thread) {

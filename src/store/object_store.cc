@@ -1,7 +1,7 @@
 #include "store/object_store.h"
 
+#include <new>
 #include <string>
-#include <vector>
 
 #include "store/shared_index.h"
 
@@ -45,7 +45,11 @@ Result<std::unique_ptr<ObjectStore>> accept_backend(std::unique_ptr<ObjectStore>
 Result<ObjectView> ObjectStore::view(std::string_view key, std::uint64_t incarnation) {
   LEVADA_ASSIGN_OR_RETURN(const std::optional<ObjectInfo> there, is_exist(key));
   if (!there) return not_found("no object '" + std::string(key) + "'", "key");
-  std::unique_ptr<std::byte[]> bytes(new std::byte[there->bytes]);
+  std::unique_ptr<std::byte[]> bytes(new (std::nothrow) std::byte[there->bytes]);
+  if (bytes == nullptr) {
+    return resource_exhausted("no memory for the " + std::to_string(there->bytes) + " bytes of '" + std::string(key) +
+                              "'");
+  }
   const std::span<std::byte> destination(bytes.get(), there->bytes);
   LEVADA_ASSIGN_OR_RETURN(const ObjectInfo info, get_into(key, destination, incarnation));
   return ObjectView(destination, info, std::make_unique<CopyHold>(std::move(bytes)));

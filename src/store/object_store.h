@@ -66,8 +66,9 @@ class ObjectView {
 
   std::span<const std::byte> bytes() const { return bytes_; }
   const ObjectInfo& info() const { return info_; }
-  // Ask AFTER using the bytes: false if the object was removed or its server has gone, so that what was computed from
-  // it belongs to an entry that no longer exists. False after release().
+  // Ask AFTER using the bytes: false if the object was removed or its server has ended, so that what was computed from
+  // it belongs to an entry that no longer exists. (A killed server can't say so; its bytes stay what they were.) False
+  // after release().
   bool still_valid() const { return hold_ != nullptr && hold_->still_valid(); }
   void release() {
     hold_.reset();
@@ -115,7 +116,8 @@ class ObjectStore {
   // What is known of a readable object; nullopt if there is none. Changes nothing, renews nothing.
   virtual Result<std::optional<ObjectInfo>> is_exist(std::string_view key) = 0;
   // Readable for everybody once it returns OK. kAlreadyExists if the key is live: never silent, the old bytes stay.
-  // kPayloadTooLarge if the arena could not hold it even when empty; kResourceExhausted if no space came in time.
+  // kPayloadTooLarge if the arena could not hold it even when empty; kResourceExhausted if no space came in time. While
+  // it waits, the other calls of this client wait too.
   virtual Status put_from(std::string_view key, std::span<const std::byte> bytes, const PutOptions& options = {}) = 0;
   // Fills `destination`, which must be as long as the object. kNotFound if there is no such object, with field
   // "incarnation" if the arena is not the one asked for. On failure the content of `destination` is undefined, and

@@ -12,7 +12,9 @@
 namespace levada::store {
 namespace {
 
-void copy_plain(std::byte* to, const std::byte* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+void copy_plain(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);  // an empty span may have no address
+}
 
 // Copies up to the first cache line of `to` and returns how much that was: streaming stores need aligned addresses.
 std::size_t copy_head(std::byte* to, const std::byte* from, std::size_t bytes) {

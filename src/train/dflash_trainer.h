@@ -29,6 +29,7 @@ struct Metrics {
   std::int64_t samples = 0;
   std::int64_t unlearnable_samples = 0;  // no two adjacent supervised tokens: nothing to learn from
 
+  Metrics& operator+=(const Metrics& other);
   double loss() const { return loss_den > 0 ? loss_num / loss_den : 0; }
   double accuracy() const { return slots > 0 ? hits / slots : 0; }
   // The two chain metrics: drafted tokens accepted per verification, and tokens won by it (the target's own included).

@@ -21,6 +21,8 @@ class FrozenTables {
   // Layers of the target the tables came from.
   virtual std::int64_t target_layers() const = 0;
   virtual bool tied() const = 0;
+  // Hash of both tables' bytes and type: a draft goes on only against the tables it began with.
+  virtual std::string identity() const = 0;
 };
 
 // `path`: a GGUF file or a Hugging Face folder, as for serving. `dtype`: "float32" or "bfloat16".

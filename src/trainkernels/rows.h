@@ -43,7 +43,7 @@ struct Tile {
 
 struct Adam {
   double learning_rate = 0, weight_decay = 0;
-  float beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double correction1 = 1, correction2 = 1;  // 1 - beta^step
   float grad_scale = 1;
 };
@@ -66,12 +66,13 @@ struct Rows {
   // gate_up [rows, 2 width] -> [rows, width]
   void (*silu_mul)(std::int64_t rows, std::int64_t width, const T* gate_up, T* out);
   void (*silu_mul_backward)(std::int64_t rows, std::int64_t width, const T* gate_up, const T* dout, T* dgate_up);
-  // nll, log-sum-exp and argmax of each row of logits.
+  // nll and argmax of each row of logits, and its norm: the largest logit and 1 / sum of exp(logit - largest). A rounded
+  // log-sum-exp would shift a whole row's probabilities together.
   void (*cross_entropy)(std::int64_t rows, std::int64_t width, const T* logits, const std::int64_t* labels, float* nll,
-                        float* lse, std::int64_t* argmax);
+                        float* norm, std::int64_t* argmax);
   // logits become coefficient * (softmax - onehot).
   void (*cross_entropy_backward)(std::int64_t rows, std::int64_t width, T* logits, const std::int64_t* labels,
-                                 const float* lse, const float* coefficient);
+                                 const float* norm, const float* coefficient);
   // One AdamW step on masters and moments; `weights` gets the rounded masters.
   void (*adamw)(const Adam&, std::int64_t count, const float* grad, float* master, float* first, float* second,
                 T* weights);

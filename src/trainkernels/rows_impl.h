@@ -245,7 +245,7 @@ inline float largest(const T* x, std::int64_t width) {
 
 template <class T>
 void cross_entropy(std::int64_t rows, std::int64_t width, const T* logits, const std::int64_t* labels, float* nll,
-                   float* lse, std::int64_t* argmax) {
+                   float* norm, std::int64_t* argmax) {
 #pragma omp parallel for schedule(static) if (rows * width > kGrain)
   for (std::int64_t r = 0; r < rows; ++r) {
     const T* row = logits + r * width;
@@ -260,7 +260,8 @@ void cross_entropy(std::int64_t rows, std::int64_t width, const T* logits, const
     }
     std::int64_t best = 0;
     while (best + 1 < width && load(row[best]) != top) ++best;
-    lse[r] = top + static_cast<float>(std::log(total));
+    norm[2 * r] = top;
+    norm[2 * r + 1] = static_cast<float>(1 / total);
     nll[r] = static_cast<float>(std::log(total)) + (top - load(row[labels[r]]));
     argmax[r] = best;
   }
@@ -268,12 +269,13 @@ void cross_entropy(std::int64_t rows, std::int64_t width, const T* logits, const
 
 template <class T>
 void cross_entropy_backward(std::int64_t rows, std::int64_t width, T* logits, const std::int64_t* labels,
-                            const float* lse, const float* coefficient) {
+                            const float* norm, const float* coefficient) {
 #pragma omp parallel for schedule(static) if (rows * width > kGrain)
   for (std::int64_t r = 0; r < rows; ++r) {
     T* row = logits + r * width;
-    const float at_label = coefficient[r] * (exp_of(load(row[labels[r]]) - lse[r]) - 1.f);
-    for (std::int64_t i = 0; i < width; ++i) store(row[i], coefficient[r] * exp_of(load(row[i]) - lse[r]));
+    const float top = norm[2 * r], scale = coefficient[r] * norm[2 * r + 1];
+    const float at_label = scale * exp_of(load(row[labels[r]]) - top) - coefficient[r];
+    for (std::int64_t i = 0; i < width; ++i) store(row[i], scale * exp_of(load(row[i]) - top));
     store(row[labels[r]], at_label);
   }
 }
@@ -283,13 +285,17 @@ void adamw(const Adam& a, std::int64_t count, const float* grad, float* master, 
            T* weights) {
   const auto step = static_cast<float>(a.learning_rate / a.correction1);
   const auto root = static_cast<float>(1.0 / std::sqrt(a.correction2));
+  // In float, 1 - 0.999f is off by 1e-5.
+  const auto beta1 = static_cast<float>(a.beta1), rest1 = static_cast<float>(1 - a.beta1);
+  const auto beta2 = static_cast<float>(a.beta2), rest2 = static_cast<float>(1 - a.beta2);
+  const auto eps = static_cast<float>(a.eps);
   const auto decay = static_cast<float>(1 - a.learning_rate * a.weight_decay);
 #pragma omp parallel for schedule(static) if (count > kGrain)
   for (std::int64_t i = 0; i < count; ++i) {
     const float g = grad[i] * a.grad_scale;
-    first[i] = first[i] * a.beta1 + g * (1.f - a.beta1);
-    second[i] = second[i] * a.beta2 + g * g * (1.f - a.beta2);
-    master[i] = master[i] * decay - step * first[i] / (std::sqrt(second[i]) * root + a.eps);
+    first[i] = first[i] * beta1 + g * rest1;
+    second[i] = second[i] * beta2 + g * g * rest2;
+    master[i] = master[i] * decay - step * first[i] / (std::sqrt(second[i]) * root + eps);
     store(weights[i], master[i]);
   }
 }

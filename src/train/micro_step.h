@@ -1,0 +1,45 @@
+// What: MicroStep, one forward (and backward) pass over a few samples: from captured bytes to summed gradients.
+// Owner: the trainer. Private to the room.
+// Thread: the trainer's.
+// Invariant: gradients of the loss's numerator are added to the state's; nothing else of the state changes. A sample's
+// blocks don't depend on which other samples it comes with.
+#pragma once
+
+#include "nn/dflash_draft.h"
+#include "nn/draft_objective.h"
+#include "train/dflash_trainer.h"
+#include "train/draft_state.h"
+#include "train/frozen_tensors.h"
+
+namespace levada::train {
+
+nn::LossRule loss_rule(const Options& options);
+
+class MicroStep {
+ public:
+  // Everything borrowed outlives it.
+  MicroStep(const Options& options, const DraftConfig& config, DraftState& state, const FrozenTensors& tables,
+            nn::DraftOps& ops);
+
+  // kInvalidArgument naming the sample and what is wrong with it.
+  Status check(const Sample& sample) const;
+  // REQUIRES: samples passed check(). Throws what torch throws.
+  Metrics run(std::span<const Sample> samples, bool train);
+  std::int64_t bytes() const { return scratch_.bytes(); }
+
+ private:
+  nn::DraftSequence sequence_of(const Sample& sample) const;
+  at::Tensor upload_features(std::span<const Sample> samples, std::span<const nn::DraftSequence> sequences,
+                             std::int64_t keys);
+
+  const Options& options_;
+  const DraftConfig& config_;
+  DraftState& state_;
+  nn::DraftOps& ops_;
+  at::Tensor embedding_;  // where the draft is
+  nn::Scratch scratch_;
+  nn::DflashDraft draft_;
+  nn::DraftObjective objective_;
+};
+
+}  // namespace levada::train

@@ -34,6 +34,7 @@ class ClockPause final : public Pause {
   }
   bool stopped() const override { return stopped_; }
   void stop() override { stopped_ = true; }
+  void start_again() { stopped_ = false; }
   std::function<void()> on_wait;
 
  private:

@@ -12,8 +12,8 @@ constexpr std::int64_t kShortestBeatUs = 10'000;
 
 }  // namespace
 
-Feed::Feed(Options options, const fanout::ConsumerSpec& spec, Session& session, SampleReader& reader, const Clock& clock,
-           Pause& pause)
+Feed::Feed(Options options, const fanout::ConsumerSpec& spec, Session& session, SampleReader& reader,
+           const Clock& clock, Pause& pause)
     : options_(options), spec_(spec), session_(session), reader_(reader), clock_(clock), pause_(pause) {}
 
 Feed::~Feed() {
@@ -31,12 +31,13 @@ void Feed::stop() {
 Status Feed::begin(std::int64_t step, const std::string& uri) {
   const fanout::RegisterReply at = session_.registration();
   const std::int64_t cursor = step * spec_.quantum;
+  // It may have been written just before a crash, untold; without its record nobody could come back to it.
+  if (step > 0) LEVADA_RETURN_IF_ERROR(session_.checkpoint(step, cursor, uri));
   if (at.step > step) {
     LEVADA_LOG_INFO("the registry is at step ", at.step, ", the checkpoint at step ", step, ": going back to it");
     LEVADA_RETURN_IF_ERROR(session_.resume(cursor, step));
   } else if (at.step < step) {
     // The steps in between are in the checkpoint; only their acknowledgements are missing.
-    LEVADA_RETURN_IF_ERROR(session_.checkpoint(step, cursor, uri));
     LEVADA_RETURN_IF_ERROR(session_.advance(at.cursor, cursor, step));
   } else if (at.cursor != cursor) {
     return Status(StatusCode::kFailedPrecondition, "the registry has cursor " + std::to_string(at.cursor) +

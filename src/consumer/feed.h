@@ -37,12 +37,12 @@ namespace levada::consumer {
 class Feed {
  public:
   struct Options {
-    std::int64_t read_margin_us = 5'000'000;   // a read that ends later than this before its lease's end is not used
-    std::int64_t idle_us = 1'800'000'000;      // next() gives up after so long without a sample
-    std::int64_t acquire_wait_ms = 2'000;      // of one long poll
+    std::int64_t read_margin_us = 5'000'000;  // a read that ends later than this before its lease's end is not used
+    std::int64_t idle_us = 1'800'000'000;     // next() gives up after so long without a sample
+    std::int64_t acquire_wait_ms = 2'000;     // of one long poll
   };
   struct Counts {
-    std::int64_t acquired = 0;   // leases granted
+    std::int64_t acquired = 0;  // leases granted
     std::int64_t ready_at_request = 0;
     std::int64_t reported_lost = 0, expired_reads = 0;
     std::int64_t waited_us = 0;  // next() without a sample to give

@@ -24,7 +24,8 @@ class FeedTest : public testing::Test {
     feed_.reset();
     reader_.reset();
     pause_.start_again();
-    session_ = std::make_unique<Session>(registration(card_, spec_, nonce), Session::Options{}, registry_, clock_, pause_);
+    session_ =
+        std::make_unique<Session>(registration(card_, spec_, nonce), Session::Options{}, registry_, clock_, pause_);
     ASSERT_TRUE(session_->open().ok());
     reader_ = std::make_unique<SampleReader>(
         SampleReader::Options{}, card_,
@@ -235,6 +236,19 @@ TEST_F(FeedTest, F16WithoutAnyCheckpointARunStartsAgainFromTheBeginning) {
   EXPECT_EQ(take_step(), (Positions{0, 1}));
 }
 
+TEST_F(FeedTest, F16ACheckpointThatWasNeverToldIsToldAtTheStart) {
+  ASSERT_TRUE(feed_->begin(0, "").ok());
+  take_step();
+  ASSERT_TRUE(feed_->stepped(1).ok());  // then a stop: saved at step 1, the registry heard nothing of it
+  start("second process");
+  ASSERT_TRUE(feed_->begin(1, "/checkpoints/step1").ok());
+  take_step();
+  ASSERT_TRUE(feed_->stepped(2).ok());  // and a crash
+  start("third process");
+  ASSERT_TRUE(feed_->begin(1, "/checkpoints/step1").ok());
+  EXPECT_EQ(take_step(), (Positions{2, 3}));
+}
+
 TEST_F(FeedTest, ACheckpointOfAnotherRunIsRefused) {
   EXPECT_EQ(feed_->begin(7, "/checkpoints/step7").code(), StatusCode::kFailedPrecondition);
 }
@@ -266,11 +280,12 @@ TEST_F(FeedTest, ThreadsFetchAheadAndBeatWhileTheTrainerWorks) {
   TestRegistry registry(run, clock);
   Session session(registration(card_, spec_), {}, registry, clock, pause);
   ASSERT_TRUE(session.open().ok());
-  SampleReader reader({}, card_,
-                      [this](const std::string&) -> Result<std::unique_ptr<store::ObjectStore>> {
-                        return std::unique_ptr<store::ObjectStore>(std::make_unique<store::LocalStore>(*arena_));
-                      },
-                      pause);
+  SampleReader reader(
+      {}, card_,
+      [this](const std::string&) -> Result<std::unique_ptr<store::ObjectStore>> {
+        return std::unique_ptr<store::ObjectStore>(std::make_unique<store::LocalStore>(*arena_));
+      },
+      pause);
   Feed feed({}, spec_, session, reader, clock, pause);
   std::atomic<bool> stop{false};
   Thread producer("producer", [&] {

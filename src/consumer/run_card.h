@@ -20,12 +20,12 @@ namespace levada::consumer {
 struct RunCard {
   std::string run_id, store_id;
   std::string contract_digest, source_digest;
-  std::string registry_url;           // "http://host:port"
-  std::int64_t total_samples = 0;     // positions of the plan
-  std::int64_t prompts = 0;           // samples of one epoch
+  std::string registry_url;        // "http://host:port"
+  std::int64_t total_samples = 0;  // positions of the plan
+  std::int64_t prompts = 0;        // samples of one epoch
   std::vector<std::int32_t> aux_layer_ids;
   std::int64_t hidden_size = 0;
-  DType dtype = DType::kBF16;         // of hidden_states
+  DType dtype = DType::kBF16;  // of hidden_states
   // XXH3-64 of each position's input_ids as they are stored (int64, little-endian).
   std::vector<std::uint64_t> input_hashes;
 

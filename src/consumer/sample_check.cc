@@ -47,10 +47,12 @@ Status check_lease(const fanout::GrantedLease& lease, const RunCard& card) {
   }
   for (std::size_t i = 0; i < std::size(wanted); ++i) {
     const core::StoredTensor& tensor = ref.tensors[i];
-    if (tensor.name != wanted[i].name) return bad(lease, "object " + tensor.name + " instead of " + std::string(wanted[i].name));
+    if (tensor.name != wanted[i].name)
+      return bad(lease, "object " + tensor.name + " instead of " + std::string(wanted[i].name));
     if (tensor.dtype != wanted[i].dtype || tensor.shape != wanted[i].shape) {
       return bad(lease, tensor.name + " is " + std::string(to_string(tensor.dtype)) + text_of(tensor.shape) +
-                            ", the contract says " + std::string(to_string(wanted[i].dtype)) + text_of(wanted[i].shape));
+                            ", the contract says " + std::string(to_string(wanted[i].dtype)) +
+                            text_of(wanted[i].shape));
     }
   }
   const std::uint64_t planned = card.input_hashes[static_cast<std::size_t>(lease.source_index)];

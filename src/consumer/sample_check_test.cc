@@ -25,7 +25,9 @@ class SampleCheckTest : public testing::Test {
   const core::SampleRef good_ = put_sample(*arena_, card_, 1, 1);
 };
 
-TEST_F(SampleCheckTest, V1AGoodRefPasses) { EXPECT_EQ(fault([](core::SampleRef&) {}), ""); }
+TEST_F(SampleCheckTest, V1AGoodRefPasses) {
+  EXPECT_EQ(fault([](core::SampleRef&) {}), "");
+}
 
 TEST_F(SampleCheckTest, V1EachFieldThatDiffersFromTheContractIsNamed) {
   const auto says = [&](const std::function<void(core::SampleRef&)>& change, const std::string& what) {

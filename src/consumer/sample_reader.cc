@@ -107,7 +107,8 @@ Result<std::variant<HeldBytes, SampleReader::Lost, SampleReader::Expired>> Sampl
 
 std::optional<SampleReader::Lost> SampleReader::assemble(const fanout::GrantedLease& lease, ReadSample& sample) {
   const auto bytes = [&](std::size_t i) { return bytes_of_held(sample.holders[i]); };
-  if (!is_aligned<std::uint16_t>(bytes(0)) || !is_aligned<std::int64_t>(bytes(1)) || !is_aligned<std::int64_t>(bytes(2))) {
+  if (!is_aligned<std::uint16_t>(bytes(0)) || !is_aligned<std::int64_t>(bytes(1)) ||
+      !is_aligned<std::int64_t>(bytes(2))) {
     return Lost{fanout::LossReason::kBadBytes, "an object begins at an odd address"};
   }
   sample.position = lease.source_index;

@@ -57,7 +57,11 @@ class SampleReader {
   using Outcome = std::variant<ReadSample, Lost, Expired>;
 
   SampleReader(Options options, const RunCard& card, OpenStore open_store, Pause& pause)
-      : options_(options), card_(card), open_store_(std::move(open_store)), pause_(pause), pool_(options.max_quarantined_bytes) {}
+      : options_(options),
+        card_(card),
+        open_store_(std::move(open_store)),
+        pause_(pause),
+        pool_(options.max_quarantined_bytes) {}
 
   // `is_valid`: whether the lease still is, asked after the bytes were read. A Status is the consumer's end: too many
   // buffers in quarantine, a store that refuses its token, or kAborted for a stop.
@@ -83,7 +87,8 @@ class SampleReader {
   OpenStore open_store_;
   Pause& pause_;
   BufferPool pool_;
-  std::map<std::string, std::unique_ptr<store::ObjectStore>> stores_;  // they connect anew by themselves; views need them
+  std::map<std::string, std::unique_ptr<store::ObjectStore>>
+      stores_;  // they connect anew by themselves; views need them
   bool checked_first_ = false;
 };
 

@@ -41,7 +41,9 @@ class SampleReaderTest : public testing::Test {
  protected:
   SampleReaderTest() { make_arena(); }
 
-  void make_arena() { arena_ = *store::Arena::create({.bytes = 1 << 18, .max_objects = 256, .prefault = false}, clock_); }
+  void make_arena() {
+    arena_ = *store::Arena::create({.bytes = 1 << 18, .max_objects = 256, .prefault = false}, clock_);
+  }
   std::unique_ptr<SampleReader> reader(bool copies, std::uint64_t max_quarantined = 1 << 20) {
     return std::make_unique<SampleReader>(
         SampleReader::Options{max_quarantined, true}, card_,
@@ -91,9 +93,12 @@ TEST_F(SampleReaderTest, AnEpochsMarkIsNoPartOfTheSamplesName) {
   RunCard card = card_;
   card.prompts = 2;  // positions 2 and 3 are the second epoch
   core::SampleRef ref = put_sample(*arena_, card, 2, 1);
-  SampleReader reader({}, card, [&](const std::string&) -> Result<std::unique_ptr<store::ObjectStore>> {
-    return std::unique_ptr<store::ObjectStore>(std::make_unique<store::LocalStore>(*arena_));
-  }, pause_);
+  SampleReader reader(
+      {}, card,
+      [&](const std::string&) -> Result<std::unique_ptr<store::ObjectStore>> {
+        return std::unique_ptr<store::ObjectStore>(std::make_unique<store::LocalStore>(*arena_));
+      },
+      pause_);
   auto outcome = reader.read(lease_of(ref, 2), [] { return true; });
   ASSERT_TRUE(outcome.ok());
   EXPECT_EQ(std::get<ReadSample>(*outcome).epoch, 1);

@@ -30,7 +30,7 @@ Status status_of(const fanout::Error& error);
 class Session {
  public:
   struct Options {
-    std::int64_t outage_us = 300'000'000;     // how long a registry that does not answer is waited for
+    std::int64_t outage_us = 300'000'000;      // how long a registry that does not answer is waited for
     std::int64_t start_wait_us = 300'000'000;  // … at the start, and an older session of this consumer
   };
 

@@ -37,7 +37,8 @@ inline std::vector<std::int64_t> input_ids(std::int64_t p) { return numbers<std:
 
 // Layers 1 and 2 of width kHidden: 2 * 4 * 2 + 16 bytes a token.
 inline RunCard small_card(std::int64_t total) {
-  RunCard card{"run", "store", "contract", "plan", "http://127.0.0.1:1", total, total, {1, 2}, kHidden, DType::kBF16, {}};
+  RunCard card{"run",  "store", "contract",   "plan", "http://127.0.0.1:1", total, total,
+               {1, 2}, kHidden, DType::kBF16, {}};
   for (std::int64_t p = 0; p < total; ++p) {
     card.input_hashes.push_back(hash64(bytes_of_numbers(input_ids(p))));
   }
@@ -64,9 +65,8 @@ inline fanout::RunConfig small_run(const RunCard& card, std::vector<fanout::Cons
 
 inline fanout::RegisterRequest registration(const RunCard& card, const fanout::ConsumerSpec& spec,
                                             const std::string& nonce = "nonce") {
-  return {card.run_id,       spec.consumer_id,    card.contract_digest, card.source_digest, "recipe",
-          spec.lookbehind,   spec.lookahead,      spec.prefetch_depth,  spec.max_outstanding, spec.quantum,
-          nonce,             false};
+  return {card.run_id,    spec.consumer_id,    card.contract_digest, card.source_digest, "recipe", spec.lookbehind,
+          spec.lookahead, spec.prefetch_depth, spec.max_outstanding, spec.quantum,       nonce,    false};
 }
 
 // Puts the objects of position p into the arena and returns the ref that names them.
@@ -87,15 +87,17 @@ inline core::SampleRef put_sample(store::Arena& arena, const RunCard& card, std:
     LEVADA_CHECK(status.ok(), status.to_string().c_str());
     ref.tensors.push_back({name, dtype, std::move(shape), hash64(bytes)});
   };
-  put("hidden_states", DType::kBF16, {1, length, width}, bytes_of_numbers(numbers<std::uint16_t>(p, length * width, 7)));
+  put("hidden_states", DType::kBF16, {1, length, width},
+      bytes_of_numbers(numbers<std::uint16_t>(p, length * width, 7)));
   put("input_ids", DType::kI64, {1, length}, bytes_of_numbers(input_ids(p)));
-  put("loss_mask", DType::kI64, {1, length}, bytes_of_numbers(std::vector<std::int64_t>(static_cast<std::size_t>(length), 1)));
+  put("loss_mask", DType::kI64, {1, length},
+      bytes_of_numbers(std::vector<std::int64_t>(static_cast<std::size_t>(length), 1)));
   return ref;
 }
 
 // One claim, captured and committed, as a producer would; returns how many samples that were.
-inline std::int64_t capture_some(TestRegistry& registry, store::Arena& arena, const RunCard& card, std::int64_t claim_id,
-                                 std::int64_t most = 4) {
+inline std::int64_t capture_some(TestRegistry& registry, store::Arena& arena, const RunCard& card,
+                                 std::int64_t claim_id, std::int64_t most = 4) {
   const auto claim = registry.call(fanout::ClaimRequest{"w", "server", claim_id, most, 0});
   LEVADA_CHECK(claim.ok(), "the claim is answered");
   for (const fanout::CaptureOrder& order : claim->requests) {

@@ -45,7 +45,8 @@ Result<std::vector<Tokens>> read_answers(const std::string& body, std::size_t as
   std::vector<Tokens> answers;
   for (const Json& row : rows) {
     const auto ids = row.is_object() ? row.find("output_ids") : row.end();
-    if (!row.is_object() || ids == row.end() || !ids->is_array()) return unavailable("/generate: a row has no output_ids");
+    if (!row.is_object() || ids == row.end() || !ids->is_array())
+      return unavailable("/generate: a row has no output_ids");
     Tokens answer;
     for (const Json& id : *ids) {
       if (!id.is_number_unsigned() || id.get<std::uint64_t>() > INT32_MAX) {
@@ -124,7 +125,8 @@ class Answering {
     Status last = unavailable("there is no server to answer prompts");
     std::int64_t wait_us = kFirstWaitUs;
     for (std::int64_t attempt = 0; attempt < rules_.attempts && !servers_.empty(); ++attempt) {
-      if (attempt > 0 && !pause_.wait_us(wait_us)) return Status(StatusCode::kAborted, "stopped while prompts were answered");
+      if (attempt > 0 && !pause_.wait_us(wait_us))
+        return Status(StatusCode::kAborted, "stopped while prompts were answered");
       if (attempt > 0) wait_us *= 2;
       if (pause_.stopped()) return Status(StatusCode::kAborted, "stopped while prompts were answered");
       CaptureServer& server = *servers_[turn_++ % servers_.size()];

@@ -20,11 +20,11 @@
 namespace levada::producer {
 
 struct AnswerRules {
-  SampleBounds bounds;                 // max_supervised bounds an answer too
-  std::int64_t max_samples = 0;        // stop when so many are kept; 0: every prompt
-  std::int64_t batch = 8;              // prompts of one request
+  SampleBounds bounds;                    // max_supervised bounds an answer too
+  std::int64_t max_samples = 0;           // stop when so many are kept; 0: every prompt
+  std::int64_t batch = 8;                 // prompts of one request
   std::int64_t timeout_us = 600'000'000;  // of one request
-  std::int64_t attempts = 5;           // of one request, a second apart at first, then twice as long each time
+  std::int64_t attempts = 5;              // of one request, a second apart at first, then twice as long each time
 };
 
 struct Preparation {

@@ -30,12 +30,9 @@ Json passthrough(const char* name, std::vector<std::int64_t> data) {
 
 Json item_of(const CaptureTask& task, const CaptureContract& contract) {
   const PreparedSample& sample = *task.sample;
-  Json item{{"store_id", contract.store_id},
-            {"sample_id", task.order.source_sample_id},
-            {"gen", task.order.generation},
-            {"replace", task.order.replace},
-            {"features", {{"aux", kHiddenStates}}},
-            {"layers", {{"aux", contract.aux_layer_ids}}},
+  Json item{{"store_id", contract.store_id},        {"sample_id", task.order.source_sample_id},
+            {"gen", task.order.generation},         {"replace", task.order.replace},
+            {"features", {{"aux", kHiddenStates}}}, {"layers", {{"aux", contract.aux_layer_ids}}},
             {"passthrough", Json::array()}};
   item["passthrough"].push_back(passthrough(kInputIds, {sample.input_ids.begin(), sample.input_ids.end()}));
   item["passthrough"].push_back(passthrough(kLossMask, {sample.loss_mask.begin(), sample.loss_mask.end()}));
@@ -75,8 +72,8 @@ bool is_of(const Json& result, const CaptureTask& task, const CaptureContract& c
   if (sample_id != task.order.source_sample_id) return false;
   if (is_error) return true;
   const Json* generation = member(result, "gen");
-  return text_of(result, "store_id") == contract.store_id && generation != nullptr &&
-         generation->is_number_integer() && generation->get<std::int64_t>() == task.order.generation;
+  return text_of(result, "store_id") == contract.store_id && generation != nullptr && generation->is_number_integer() &&
+         generation->get<std::int64_t>() == task.order.generation;
 }
 
 struct WantedTensor {
@@ -178,7 +175,8 @@ Result<CaptureVerdict> judge(const Json& row, const CaptureTask& task, const Cap
   if (error != nullptr) {
     const Json* retryable = member(*result, "retryable");
     const bool hopeless = retryable != nullptr && *retryable == Json(false);
-    return failed(hopeless ? Kind::kTerminal : Kind::kRetryable, error->is_string() ? error->get<std::string>() : error->dump());
+    return failed(hopeless ? Kind::kTerminal : Kind::kRetryable,
+                  error->is_string() ? error->get<std::string>() : error->dump());
   }
   CaptureVerdict verdict;
   if (std::string fault = read_result(*result, task, contract, store, verdict.ref); !fault.empty()) {

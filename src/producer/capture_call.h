@@ -28,7 +28,8 @@ struct CaptureContract {
   DType dtype = DType::kBF16;  // of hidden_states
   std::int64_t aux_width() const { return static_cast<std::int64_t>(aux_layer_ids.size()) * hidden_size; }
   std::int64_t bytes_per_token() const {
-    return aux_width() * static_cast<std::int64_t>(bytes_of(dtype)) + 2 * static_cast<std::int64_t>(sizeof(std::int64_t));
+    return aux_width() * static_cast<std::int64_t>(bytes_of(dtype)) +
+           2 * static_cast<std::int64_t>(sizeof(std::int64_t));
   }
 };
 

@@ -4,17 +4,16 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "http/url.h"
+
 namespace levada::producer {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kScheme = "http://";
-
 class HttpCaptureServer final : public CaptureServer {
  public:
-  HttpCaptureServer(const ServerAddress& address, const std::string& token)
-      : client_(address.host, address.port) {
+  HttpCaptureServer(const http::HttpUrl& url, const std::string& token) : client_(url.host, url.port) {
     if (!token.empty()) headers_["Authorization"] = "Bearer " + token;
   }
 
@@ -74,22 +73,6 @@ Result<CaptureSide> read_description(const Json& capture) {
 
 }  // namespace
 
-Result<ServerAddress> parse_server_url(const std::string& url) {
-  const auto bad = [&] { return invalid_argument("must be http://host:port, got \"" + url + "\"", "server_urls"); };
-  if (url.compare(0, kScheme.size(), kScheme) != 0) return bad();
-  std::string rest = url.substr(kScheme.size());
-  if (!rest.empty() && rest.back() == '/') rest.pop_back();
-  const std::size_t colon = rest.rfind(':');
-  if (colon == std::string::npos || colon == 0 || rest.find_first_of("/@?# ") != std::string::npos) return bad();
-  ServerAddress address;
-  address.host = rest.substr(0, colon);
-  const char* begin = rest.data() + colon + 1;
-  const char* end = rest.data() + rest.size();
-  const auto [stop, error] = std::from_chars(begin, end, address.port);
-  if (error != std::errc() || stop != end || address.port == 0) return bad();
-  return address;
-}
-
 Result<std::vector<std::string>> parse_server_urls(const std::string& list) {
   std::vector<std::string> urls;
   for (std::size_t begin = 0; begin <= list.size();) {
@@ -98,7 +81,9 @@ Result<std::vector<std::string>> parse_server_urls(const std::string& list) {
     url.erase(0, url.find_first_not_of(' '));
     url.erase(url.find_last_not_of(' ') + 1);
     if (!url.empty() && url.back() == '/') url.pop_back();
-    LEVADA_RETURN_IF_ERROR(parse_server_url(url).status());
+    if (const auto parsed = http::parse_http_url(url); !parsed.ok()) {
+      return invalid_argument(parsed.status().message(), "server_urls");
+    }
     urls.push_back(std::move(url));
     begin = comma + 1;
   }
@@ -106,8 +91,7 @@ Result<std::vector<std::string>> parse_server_urls(const std::string& list) {
 }
 
 std::unique_ptr<CaptureServer> http_capture_server(const std::string& url, const std::string& token) {
-  auto address = parse_server_url(url);
-  return std::make_unique<HttpCaptureServer>(*address, token);
+  return std::make_unique<HttpCaptureServer>(*http::parse_http_url(url), token);
 }
 
 Result<CaptureSide> describe_capture(CaptureServer& server, std::int64_t timeout_us) {
@@ -117,8 +101,7 @@ Result<CaptureSide> describe_capture(CaptureServer& server, std::int64_t timeout
   if (!info.is_object()) return unavailable("/server_info answers no JSON object");
   const auto capture = info.find("capture");
   if (capture == info.end() || !capture->is_object() || capture->value("enabled", Json()) != true) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "the server does not capture: start it with --enable-spec-capture");
+    return Status(StatusCode::kFailedPrecondition, "the server does not capture: start it with --enable-spec-capture");
   }
   return read_description(*capture);
 }

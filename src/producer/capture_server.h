@@ -30,16 +30,10 @@ class CaptureServer {
 // Makes a connection to the server at a URL; each worker asks for its own.
 using ConnectServer = std::function<std::unique_ptr<CaptureServer>(const std::string& url)>;
 
-// "http://host:port" in its parts. kInvalidArgument for anything else (another scheme, a path, a login).
-struct ServerAddress {
-  std::string host;
-  std::uint16_t port = 0;
-};
-Result<ServerAddress> parse_server_url(const std::string& url);
 // `list`: URLs with commas between them, each checked; one may stand there several times for several workers.
 Result<std::vector<std::string>> parse_server_urls(const std::string& list);
 
-// Over TCP, with `token` as bearer token unless it is empty. REQUIRES: parse_server_url(url) succeeds.
+// Over TCP, with `token` as bearer token unless it is empty. REQUIRES: http::parse_http_url(url) succeeds.
 std::unique_ptr<CaptureServer> http_capture_server(const std::string& url, const std::string& token);
 
 // What GET /server_info says of the capture side.

@@ -17,8 +17,8 @@ Result<Step> CaptureWorker::step() {
 }
 
 Result<Step> CaptureWorker::claim(std::vector<CaptureTask>& tasks) {
-  const auto reply = around_.registry.call(fanout::ClaimRequest{options_.name, watch_.url(), claim_id_, options_.batch,
-                                                                options_.claim_wait_ms});
+  const auto reply = around_.registry.call(
+      fanout::ClaimRequest{options_.name, watch_.url(), claim_id_, options_.batch, options_.claim_wait_ms});
   if (!reply.ok()) {
     if (fanout::is_retryable(reply.error().code)) return Step::kFailed;
     return call_failed("claim_batch", reply.error(), around_.pause);
@@ -34,15 +34,15 @@ Result<Step> CaptureWorker::claim(std::vector<CaptureTask>& tasks) {
 
 Result<Step> CaptureWorker::send(const std::vector<CaptureTask>& tasks) {
   capture_calls_ += 1;
-  const auto response = server_->post("/generate", capture_body(tasks, around_.contract, around_.fresh_key),
-                                      options_.capture_timeout_us);
+  const auto response =
+      server_->post("/generate", capture_body(tasks, around_.contract, around_.fresh_key), options_.capture_timeout_us);
   if (!response.ok()) return on_lost_reply(tasks, response.status().message());
   if (response->status == 401 || response->status == 403) {
     return Status(StatusCode::kUnauthenticated, watch_.url() + " refuses the capture token");
   }
   if (response->status != 200) {
-    return on_lost_reply(tasks, "/generate answers " + std::to_string(response->status) + ": " +
-                                    response->body.substr(0, 300));
+    return on_lost_reply(
+        tasks, "/generate answers " + std::to_string(response->status) + ": " + response->body.substr(0, 300));
   }
   const auto verdicts = read_capture_reply(response->body, tasks, around_.contract, options_.store);
   if (!verdicts.ok()) return on_lost_reply(tasks, verdicts.status().message());

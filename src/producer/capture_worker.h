@@ -39,8 +39,8 @@ class CaptureWorker {
     fanout::RegistryApi& registry;
     const CaptureContract& contract;
     const std::vector<const PreparedSample*>& samples;  // by position
-    Pause& pause;                            // between tries of a registry that cannot write now
-    std::function<std::string()> fresh_key;  // from any thread
+    Pause& pause;                                       // between tries of a registry that cannot write now
+    std::function<std::string()> fresh_key;             // from any thread
   };
   enum class Step : std::uint8_t {
     kWorked,

@@ -13,9 +13,9 @@
 namespace levada::producer {
 
 struct Options {
-  std::string prompts;                 // file
-  std::int64_t max_prompts = 0;        // samples of one epoch; 0: as many as the file gives
-  std::int64_t max_length = 2048;      // tokens of a sample
+  std::string prompts;                  // file
+  std::int64_t max_prompts = 0;         // samples of one epoch; 0: as many as the file gives
+  std::int64_t max_length = 2048;       // tokens of a sample
   std::int64_t max_answer_tokens = 96;  // supervised tokens of a sample
   std::int64_t answer_batch = 8;
   double answer_timeout_s = 600;
@@ -23,9 +23,9 @@ struct Options {
   std::int64_t prompt_seed = 42;
 
   std::string control_dir;
-  std::string server_urls;   // "http://host:port", commas between several
-  std::string target_model;  // its name, for the contract
-  std::string aux_layer_ids;  // "1,8,14": in the order of their concatenation
+  std::string server_urls;              // "http://host:port", commas between several
+  std::string target_model;             // its name, for the contract
+  std::string aux_layer_ids;            // "1,8,14": in the order of their concatenation
   std::int64_t target_hidden_size = 0;  // 0: what the server says
   std::string target_dtype = "bfloat16";
 

@@ -33,9 +33,9 @@ Result<std::vector<std::string>> name_samples(const std::vector<PreparedSample>&
     }
     const auto [first, is_new] = owner.emplace(id, ids.size());
     if (!is_new) {
-      return invalid_argument("samples " + std::to_string(first->second) + " and " + std::to_string(ids.size()) +
-                                  " have the same id " + id,
-                              "task_id");
+      return invalid_argument(
+          "samples " + std::to_string(first->second) + " and " + std::to_string(ids.size()) + " have the same id " + id,
+          "task_id");
     }
     ids.push_back(std::move(id));
   }

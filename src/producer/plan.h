@@ -19,9 +19,9 @@
 namespace levada::producer {
 
 struct Plan {
-  std::vector<fanout::Source> sources;                // by position
-  std::vector<const PreparedSample*> samples;         // by position; borrowed
-  std::vector<std::string> task_ids;                  // by sample
+  std::vector<fanout::Source> sources;         // by position
+  std::vector<const PreparedSample*> samples;  // by position; borrowed
+  std::vector<std::string> task_ids;           // by sample
   std::string source_digest;
 };
 

@@ -20,8 +20,8 @@ struct PreparedSample {
 };
 
 struct SampleBounds {
-  std::int64_t max_length = 2048;      // tokens; the rest is cut off
-  std::int64_t max_supervised = 0;     // supervised tokens; the sample ends with the last of them. 0: any number
+  std::int64_t max_length = 2048;   // tokens; the rest is cut off
+  std::int64_t max_supervised = 0;  // supervised tokens; the sample ends with the last of them. 0: any number
 };
 
 enum class TrimVerdict : std::uint8_t { kKept, kTooFewSupervised, kNoNeighbours };

@@ -64,9 +64,12 @@ bool read_sample(const std::string& line, PreparedSample& sample) {
 }  // namespace
 
 Status write_prepared(const std::filesystem::path& file, const MadeFrom& made_from, const Preparation& preparation) {
-  const Json header{{"format", kFormat},           {"version", kVersion},
-                    {"made_from", made_from},      {"samples", preparation.samples.size()},
-                    {"dropped", preparation.dropped}, {"offered", preparation.offered}};
+  const Json header{{"format", kFormat},
+                    {"version", kVersion},
+                    {"made_from", made_from},
+                    {"samples", preparation.samples.size()},
+                    {"dropped", preparation.dropped},
+                    {"offered", preparation.offered}};
   std::string text = header.dump() + "\n";
   for (const PreparedSample& sample : preparation.samples) {
     Json line{{"input_ids", sample.input_ids}, {"loss_mask", sample.loss_mask}};
@@ -91,7 +94,8 @@ Result<std::optional<Preparation>> read_prepared(const std::filesystem::path& fi
   const std::size_t last_line = text.size() < 2 ? std::string::npos : text.rfind('\n', text.size() - 2);
   if (last_line == std::string::npos) return damaged(file, "is cut short");
   const Json footer = Json::parse(text.substr(last_line + 1), nullptr, false);
-  if (!footer.is_object() || footer.value("xxh3", Json()) != digest_of(std::string_view(text).substr(0, last_line + 1))) {
+  if (!footer.is_object() ||
+      footer.value("xxh3", Json()) != digest_of(std::string_view(text).substr(0, last_line + 1))) {
     return damaged(file, "does not match its checksum");
   }
   std::istringstream lines(text.substr(0, last_line + 1));
@@ -116,7 +120,8 @@ Result<std::optional<Preparation>> read_prepared(const std::filesystem::path& fi
     if (!read_sample(line, sample)) return damaged(file, "line " + std::to_string(preparation.samples.size() + 2));
     preparation.samples.push_back(std::move(sample));
   }
-  if (header.value("samples", Json()) != preparation.samples.size()) return damaged(file, "holds another number of samples");
+  if (header.value("samples", Json()) != preparation.samples.size())
+    return damaged(file, "holds another number of samples");
   return std::optional(std::move(preparation));
 }
 

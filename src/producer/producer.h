@@ -42,7 +42,8 @@ class Producer {
   using OnProgress = std::function<void(const fanout::SnapshotReply&)>;
 
   Producer(Options options, fanout::RegistryApi& registry, const CaptureContract& contract,
-           const std::vector<const PreparedSample*>& samples, const Clock& clock, ConnectServer connect, OpenStore open_store);
+           const std::vector<const PreparedSample*>& samples, const Clock& clock, ConnectServer connect,
+           OpenStore open_store);
   ~Producer();
 
   // The last snapshot once everything is removed and the run has ended well. A Status says why the run failed, or lists

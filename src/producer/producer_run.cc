@@ -55,7 +55,10 @@ std::uint64_t stored_hash(const std::vector<std::int32_t>& ids) {
 class ProducerProcess {
  public:
   ProducerProcess(const RunRequest& request, std::stop_token stop)
-      : request_(request), options_(request.options), stop_(std::move(stop)), on_stop_(stop_, [this] { pause_.stop(); }) {}
+      : request_(request),
+        options_(request.options),
+        stop_(std::move(stop)),
+        on_stop_(stop_, [this] { pause_.stop(); }) {}
 
   ~ProducerProcess() {
     if (registry_) registry_->stop();
@@ -156,8 +159,8 @@ class ProducerProcess {
     auto config = std::make_shared<fanout::RunConfig>(request_.run);
     config->sources = plan_.sources;
     config->source_digest = plan_.source_digest;
-    config->contract_digest =
-        contract_digest(contract_, {options_.target_model, request_.tokenizer.filename().string(), options_.max_length});
+    config->contract_digest = contract_digest(
+        contract_, {options_.target_model, request_.tokenizer.filename().string(), options_.max_length});
     config->bytes_per_token = contract_.bytes_per_token();
     config->feature_names = {kHiddenStates, kInputIds, kLossMask};
     LEVADA_RETURN_IF_ERROR(fanout::check(*config));
@@ -166,7 +169,7 @@ class ProducerProcess {
   }
 
   Status open_registry() {
-    const registry::RefContext context{config_->run_id,       "dflash", options_.target_model, "",
+    const registry::RefContext context{config_->run_id,       "dflash",     options_.target_model, "",
                                        options_.target_model, kHiddenStates};
     const auto path = std::filesystem::path(options_.control_dir) / "windowed-capture.sqlite";
     LEVADA_ASSIGN_OR_RETURN(auto storage, registry::open_sqlite_storage(path.string(), context));
@@ -175,8 +178,8 @@ class ProducerProcess {
     options.host = request_.registry_host;
     options.port = request_.registry_port;
     LEVADA_ASSIGN_OR_RETURN(http_, http::Server::listen(options, metrics_));
-    LEVADA_RETURN_IF_ERROR(registry::mount_registry(
-        *http_, *registry_, {request_.registry_token, request_.registry_admin_token}, context));
+    LEVADA_RETURN_IF_ERROR(registry::mount_registry(*http_, *registry_,
+                                                    {request_.registry_token, request_.registry_admin_token}, context));
     io_ = Thread("registry-io", [this] { http_->run(); });
     const std::string url = "http://" + request_.registry_host + ":" + std::to_string(http_->port());
     LEVADA_LOG_INFO("the registry of ", config_->total(), " samples listens at ", url);

@@ -22,9 +22,9 @@ struct RunRequest {
   Options options;
   // run_id, store_id, consumers, limits and times; sources, digests, bytes_per_token and feature_names are filled in here.
   fanout::RunConfig run;
-  std::filesystem::path tokenizer;  // tokenizer.json or GGUF; needed for raw prompts only
-  std::string capture_token;        // of the capture servers and their TCP stores
-  std::string registry_token;       // of consumers
+  std::filesystem::path tokenizer;   // tokenizer.json or GGUF; needed for raw prompts only
+  std::string capture_token;         // of the capture servers and their TCP stores
+  std::string registry_token;        // of consumers
   std::string registry_admin_token;  // of operators; empty: producer operations only from inside
   std::string registry_host = "127.0.0.1";
   std::uint16_t registry_port = 0;  // 0: any free port

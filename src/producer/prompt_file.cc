@@ -131,7 +131,8 @@ Result<Prompt> read_prompt(const Json& object, const std::string& where) {
     LEVADA_RETURN_IF_ERROR(read_tokens(ids, mask, prompt));
     return prompt;
   }
-  if (kind == nullptr) return bad(where, "prompt", "is missing; give prompt, text, messages or input_ids and loss_mask");
+  if (kind == nullptr)
+    return bad(where, "prompt", "is missing; give prompt, text, messages or input_ids and loss_mask");
   const Json& value = *member(object, kind);
   const std::string_view name(kind);
   const Status status = name == "text" || name == "prompt" ? read_text(value, kind, name == "prompt", prompt)

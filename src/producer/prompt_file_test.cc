@@ -40,8 +40,10 @@ TEST(PromptFileTest, AJsonListIsTheSameAsLines) {
 
 // Invariant 32, T4.
 TEST(PromptFileTest, I32InvalidAndDuplicateIdsAreRefusedByLine) {
-  EXPECT_EQ(refusal("{\"task_id\": \"a b\", \"text\": \"x\"}"), "task_id: line 1: must be 1 to 128 of A-Z a-z 0-9 . _ : -");
-  EXPECT_EQ(refusal("{\"task_id\": \"\", \"text\": \"x\"}"), "task_id: line 1: must be 1 to 128 of A-Z a-z 0-9 . _ : -");
+  EXPECT_EQ(refusal("{\"task_id\": \"a b\", \"text\": \"x\"}"),
+            "task_id: line 1: must be 1 to 128 of A-Z a-z 0-9 . _ : -");
+  EXPECT_EQ(refusal("{\"task_id\": \"\", \"text\": \"x\"}"),
+            "task_id: line 1: must be 1 to 128 of A-Z a-z 0-9 . _ : -");
   EXPECT_EQ(refusal("{\"task_id\": 7, \"text\": \"x\"}"), "task_id: line 1: must be a string");
   EXPECT_EQ(refusal("{\"task_id\": \"" + std::string(129, 'a') + "\", \"text\": \"x\"}"),
             "task_id: line 1: must be 1 to 128 of A-Z a-z 0-9 . _ : -");

@@ -35,7 +35,8 @@ Status RemovalWorker::remove(const fanout::Removal& removal) {
 
 // The store its ref names, and that of each server it was ever sent to: two arenas may hold the same key. A server that is
 // down for good has no memory; one that has not yet said where its store is must be waited for.
-std::set<std::string> RemovalWorker::stores_of(const fanout::Removal& removal, std::vector<std::string>& unknown) const {
+std::set<std::string> RemovalWorker::stores_of(const fanout::Removal& removal,
+                                               std::vector<std::string>& unknown) const {
   std::set<std::string> urls;
   if (!removal.store_url.empty()) urls.insert(removal.store_url);
   for (const ServerWatch* watch : watches_) {

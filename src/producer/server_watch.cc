@@ -48,9 +48,9 @@ Status ServerWatch::check(const CaptureSide& side) const {
                   "store_id");
   }
   if (side.hidden_size != 0 && side.hidden_size != contract_.hidden_size) {
-    return refuse("has hidden size " + std::to_string(side.hidden_size) + ", this run " +
-                      std::to_string(contract_.hidden_size),
-                  "target_hidden_size");
+    return refuse(
+        "has hidden size " + std::to_string(side.hidden_size) + ", this run " + std::to_string(contract_.hidden_size),
+        "target_hidden_size");
   }
   return {};
 }

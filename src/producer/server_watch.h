@@ -61,7 +61,7 @@ class ServerWatch {
   const Options options_;
   mutable std::mutex mutex_;
   State state_ = State::kUnknown;
-  std::int64_t failed_calls_ = 0;     // in a row
+  std::int64_t failed_calls_ = 0;      // in a row
   std::int64_t silent_since_us_ = -1;  // -1: it answered last time, or was never asked
   std::string last_error_ = "it was never asked";
   std::string store_url_;

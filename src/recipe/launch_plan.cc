@@ -78,9 +78,9 @@ std::vector<std::string> server_argv(const FanoutRecipe& recipe, const PlanConte
   add(argv, "--spec-capture-store-id", recipe.store_id());
   add(argv, "--spec-capture-max-sample-bytes", text(fanout.capture_max_sample_bytes));
   const std::int64_t arena = fanout.max_live_bytes + fanout.capture_reservation_bytes;
-  add(argv, "--capture-arena-bytes", text(recipe.levada.capture_arena_bytes.value_or(arena)));
-  add(argv, "--capture-tcp-url", "tcp://127.0.0.1:0");
-  add(argv, "--capture-shm-url", "shm://" + socket_path(context, recipe, index));
+  add(argv, "--arena-bytes", text(recipe.levada.capture_arena_bytes.value_or(arena)));
+  add(argv, "--store-tcp-url", "tcp://127.0.0.1:0");
+  add(argv, "--store-shm-url", "shm://" + socket_path(context, recipe, index));
   return argv;
 }
 

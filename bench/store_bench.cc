@@ -131,15 +131,12 @@ class RawTcp {
 class Samples {
  public:
   template <class Body>
-  void time(Body body) {
+  void time(Body body, bool counted) {
     const double cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID), start = seconds_of(CLOCK_MONOTONIC);
     body();
+    if (!counted) return;
     seconds_.push_back(seconds_of(CLOCK_MONOTONIC) - start);
     cpu_seconds_.push_back(seconds_of(CLOCK_PROCESS_CPUTIME_ID) - cpu);
-  }
-  void drop_first() {
-    seconds_.erase(seconds_.begin());
-    cpu_seconds_.erase(cpu_seconds_.begin());
   }
   void report(const std::string& name, std::size_t bytes, bool with_cpu, std::vector<Case>& out) const {
     std::vector<double> values;
@@ -196,21 +193,25 @@ Status open(Subject& subject, std::uint64_t arena_bytes) {
 
 void check(const Status& status) { LEVADA_CHECK(status.ok(), status.to_string().c_str()); }
 
-// What of a size takes its turn: each body once a turn, so that a slow moment of the machine meets all of them.
+// Runs of one way of moving bytes, then of the other, and again: streams as they are in use, and still a slow minute of
+// the machine meets both. The first of each run warms up.
 void measure_tcp(Subject& subject, RawTcp& raw, const Buffer& buffer, const Size& size, int turns,
                  std::vector<Case>& out) {
+  constexpr int kRuns = 3;
   Samples limit, put, get;
   const Bytes object = buffer.first(size.bytes);
-  for (int turn = -1; turn < turns; ++turn) {
-    limit.time([&] { raw.send(object); });
-    put.time([&] { check(subject.tcp->put_from("k", object)); });
-    get.time([&] { check(subject.tcp->get_into("k", object).status()); });
-    check(subject.tcp->remove("k").status());
+  for (int run = 0; run < kRuns; ++run) {
+    for (int turn = -1; turn < (turns + kRuns - 1) / kRuns; ++turn) {
+      limit.time([&] { raw.send(object); }, turn >= 0);
+    }
+    for (int turn = -1; turn < (turns + kRuns - 1) / kRuns; ++turn) {
+      put.time([&] { check(subject.tcp->put_from("k", object)); }, turn >= 0);
+      get.time([&] { check(subject.tcp->get_into("k", object).status()); }, turn >= 0);
+      check(subject.tcp->remove("k").status());
+    }
   }
-  for (auto [samples, name] : {std::pair(&limit, "raw_tcp_"), {&put, "tcp_put_"}, {&get, "tcp_get_"}}) {
-    samples->drop_first();
+  for (auto [samples, name] : {std::pair(&limit, "raw_tcp_"), {&put, "tcp_put_"}, {&get, "tcp_get_"}})
     samples->report(std::string(name) + size.name, size.bytes, true, out);
-  }
 }
 
 // The limit is a streaming copy into the very pool; the puts are the capture process's own.
@@ -219,16 +220,14 @@ void measure_shm(Subject& subject, Bytes pool, const Buffer& buffer, const Size&
   Samples limit, put, hashed;
   const Bytes object = buffer.first(size.bytes);
   for (int turn = -1; turn < turns; ++turn) {
-    limit.time([&] { store::stream_copy(pool.first(size.bytes), object); });
-    put.time([&] { check(subject.arena->put_from("k", object, {.checksum = 1})); });
+    limit.time([&] { store::stream_copy(pool.first(size.bytes), object); }, turn >= 0);
+    put.time([&] { check(subject.arena->put_from("k", object, {.checksum = 1})); }, turn >= 0);
     subject.arena->remove("k");
-    hashed.time([&] { check(subject.arena->put_from("k", object)); });
+    hashed.time([&] { check(subject.arena->put_from("k", object)); }, turn >= 0);
     subject.arena->remove("k");
   }
-  for (auto [samples, name] : {std::pair(&limit, "memcpy_nt_"), {&put, "shm_put_"}, {&hashed, "shm_put_hashed_"}}) {
-    samples->drop_first();
+  for (auto [samples, name] : {std::pair(&limit, "memcpy_nt_"), {&put, "shm_put_"}, {&hashed, "shm_put_hashed_"}})
     samples->report(std::string(name) + size.name, size.bytes, false, out);
-  }
 }
 
 // Look-up to view and back, among a thousand objects, in groups, because one is shorter than reading the clock twice.

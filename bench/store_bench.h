@@ -1,8 +1,8 @@
 // What: the store bench behind `levada bench store`: puts and gets over TCP and into shared memory beside their limits.
 // Owner: none, a function.
 // Thread: the caller's is the client; the store's server and the raw socket's far end have one each.
-// Invariant: limits (memcpy_nt_*, raw_tcp_*) are measured in the same run, with the same sizes, turn by turn with what
-// they limit. CPU figures are of the whole process, both sides together.
+// Invariant: limits (memcpy_nt_*, raw_tcp_*) are measured in the same run, with the same sizes, by turns with what they
+// limit. CPU figures are of the whole process, both sides together.
 // Cases: docs/measurements.md. A rate is one object's bytes over the time of its put or get.
 #pragma once
 

@@ -9,7 +9,8 @@ Answer::Answer(const CallSpec& call, std::int64_t created_unix_s)
       folds_(call.members.size()),
       opened_(call.members.size(), false),
       unfinished_(call.members.size()),
-      stream_(call.stream) {
+      stream_(call.stream),
+      wants_ids_(call.wants_ids) {
   for (const Member& member : call.members) arrivals_us_.push_back(member.request.arrival_us);
 }
 
@@ -30,6 +31,12 @@ Emission Answer::on_delta(std::size_t member, const core::OutputDelta& delta, st
     if (fails(*delta.finish)) return on_failure(delta.finish->status);
     --unfinished_;
   }
+  Emission emission = phrase_delta(member, delta);
+  if (emission.end && wants_ids_) emission.answer_ids = folds_.front().token_ids;
+  return emission;
+}
+
+Emission Answer::phrase_delta(std::size_t member, const core::OutputDelta& delta) {
   if (stream_) return stream_delta(member, delta);
   Emission emission;
   if (unfinished_ > 0) return emission;

@@ -23,7 +23,8 @@ struct Emission {
   bool stream = false;  // with a status: the start of a stream
   bool end = false;     // nothing follows
   std::string bytes;
-  Status failure;  // not ok: bytes say so
+  Status failure;                       // not ok: bytes say so
+  std::vector<core::Token> answer_ids;  // of the first member, with the end, if the call wants them
 };
 
 class Answer {
@@ -38,6 +39,7 @@ class Answer {
 
  private:
   bool fails(const core::Finish& finish) const;
+  Emission phrase_delta(std::size_t member, const core::OutputDelta& delta);
   Emission stream_delta(std::size_t member, const core::OutputDelta& delta);
 
   std::unique_ptr<AnswerFormat> format_;
@@ -45,7 +47,7 @@ class Answer {
   std::vector<bool> opened_;
   std::vector<std::int64_t> arrivals_us_;
   std::size_t unfinished_;
-  bool stream_;
+  bool stream_, wants_ids_;
   bool streaming_ = false;
   bool done_ = false;
 };

@@ -28,7 +28,8 @@ struct CallSpec {
   bool batch = false;  // answer with a list even if there is one member (/generate)
   bool stream = false;
   bool include_usage = false;
-  bool counted = true;  // false for the server's own probes: they stay out of the metrics
+  bool wants_ids = false;  // the last Emission carries the answer's token ids
+  bool counted = true;     // false for the server's own probes: they stay out of the metrics
 };
 
 }  // namespace levada::serve

@@ -68,31 +68,60 @@ std::string capture_facts(const CaptureGround& ground) {
 
 void CaptureCalls::start(CallSpec call, CaptureBody body, const http::Responder& responder) {
   LEVADA_CHECK(body.items.size() == call.members.size(), "an item for every prompt");
-  const std::uint64_t id = ++last_batch_;
-  Batch& batch = batches_[id];
-  batch.responder = responder;
-  batch.rows_in_list = call.batch;
-  batch.results_in_lists = body.results_in_lists;
-  batch.unanswered = body.items.size();
+  std::vector<Sample> samples;
   for (std::size_t i = 0; i < body.items.size(); ++i) {
-    batch.samples.push_back({std::move(body.items[i]), std::move(call.members[i]), {}, {}, {}});
+    samples.push_back({std::move(body.items[i]), std::move(call.members[i]), {}, {}, {}});
   }
+  const auto respond = [responder, rows_in_list = call.batch,
+                        results_in_lists = body.results_in_lists](const std::vector<Sample>& answered) {
+    std::string rows;
+    for (const Sample& sample : answered) {
+      if (!rows.empty()) rows += ',';
+      append_row(sample.member, sample.result, results_in_lists, rows);
+    }
+    responder.respond(200, "application/json", rows_in_list ? '[' + rows + ']' : std::move(rows));
+  };
+  const BatchId id = run(std::move(samples), respond);
   responder.on_disconnect([this, id] { drop(id); });
-  for (std::size_t i = 0; i < call.members.size() && batches_.contains(id); ++i) {
-    const Sample& sample = batches_.at(id).samples[i];
+}
+
+CaptureCalls::BatchId CaptureCalls::capture(CaptureItem item, std::vector<core::Token> tokens,
+                                            std::function<void(std::string)> done) {
+  Sample sample{std::move(item), {}, {}, {}, {}};
+  sample.member.request.prompt = std::move(tokens);
+  std::vector<Sample> samples;
+  samples.push_back(std::move(sample));
+  return run(std::move(samples),
+             [done = std::move(done)](const std::vector<Sample>& answered) { done(answered.front().result); });
+}
+
+CaptureCalls::BatchId CaptureCalls::run(std::vector<Sample> samples,
+                                        std::function<void(const std::vector<Sample>&)> done) {
+  const BatchId id{++last_batch_};
+  Batch& batch = batches_[id];
+  batch.unanswered = samples.size();
+  batch.samples = std::move(samples);
+  batch.done = std::move(done);
+  for (std::size_t i = 0, count = batch.samples.size(); i < count; ++i) {
+    const Sample& sample = batch.samples[i];
+    const auto on_answer = [this, id, i](Result<capture::Publisher::Opened> opened) {
+      on_opened(id, i, std::move(opened));
+    };
+    // Posted in either case, so that nobody hears of a batch before its id is known.
     if (!sample.item.error.ok()) {
-      answer(id, i, error_json(sample.item, sample.item.error));
+      server_.post([on_answer, error = sample.item.error] { on_answer(error); });
       continue;
     }
     ground_.publisher.open(
         sample.item.spec, static_cast<std::int32_t>(sample.member.request.prompt.size()),
-        [this, &server = server_, id, i](Result<capture::Publisher::Opened> opened) {
-          server.post([this, id, i, opened = std::move(opened)]() mutable { on_opened(id, i, std::move(opened)); });
+        [on_answer, &server = server_](Result<capture::Publisher::Opened> opened) {
+          server.post([on_answer, opened = std::move(opened)]() mutable { on_answer(std::move(opened)); });
         });
   }
+  return id;
 }
 
-void CaptureCalls::on_opened(std::uint64_t id, std::size_t index, Result<capture::Publisher::Opened> opened) {
+void CaptureCalls::on_opened(BatchId id, std::size_t index, Result<capture::Publisher::Opened> opened) {
   const auto found = batches_.find(id);
   if (found == batches_.end()) {  // the client went while it waited for space
     if (opened.ok() && std::holds_alternative<core::CaptureId>(*opened)) {
@@ -109,7 +138,7 @@ void CaptureCalls::on_opened(std::uint64_t id, std::size_t index, Result<capture
   prefill(id, index);
 }
 
-void CaptureCalls::prefill(std::uint64_t id, std::size_t index) {
+void CaptureCalls::prefill(BatchId id, std::size_t index) {
   Sample& sample = batches_.at(id).samples[index];
   CallSpec call;
   call.id = sample.member.rid;
@@ -128,7 +157,7 @@ void CaptureCalls::prefill(std::uint64_t id, std::size_t index) {
   }
 }
 
-void CaptureCalls::on_prefilled(std::uint64_t id, std::size_t index, const Status& failure) {
+void CaptureCalls::on_prefilled(BatchId id, std::size_t index, const Status& failure) {
   const auto found = batches_.find(id);
   if (found == batches_.end()) return;
   Sample& sample = found->second.samples[index];
@@ -143,29 +172,23 @@ void CaptureCalls::on_prefilled(std::uint64_t id, std::size_t index, const Statu
   });
 }
 
-void CaptureCalls::on_sealed(std::uint64_t id, std::size_t index, const Result<capture::Published>& sealed) {
+void CaptureCalls::on_sealed(BatchId id, std::size_t index, const Result<capture::Published>& sealed) {
   const auto found = batches_.find(id);
   if (found == batches_.end()) return;  // published; the journal answers when the client asks again
   answer(id, index,
          sealed.ok() ? published_json(sealed.value()) : error_json(found->second.samples[index].item, sealed.status()));
 }
 
-void CaptureCalls::answer(std::uint64_t id, std::size_t index, std::string result) {
+void CaptureCalls::answer(BatchId id, std::size_t index, std::string result) {
   Batch& batch = batches_.at(id);
   batch.samples[index].result = std::move(result);
   if (--batch.unanswered > 0) return;
-  std::string body;
-  for (const Sample& sample : batch.samples) {
-    if (!body.empty()) body += ',';
-    append_row(sample.member, sample.result, batch.results_in_lists, body);
-  }
-  if (batch.rows_in_list) body = '[' + body + ']';
-  const http::Responder responder = batch.responder;
+  const Batch answered = std::move(batch);
   batches_.erase(id);
-  responder.respond(200, "application/json", std::move(body));
+  answered.done(answered.samples);
 }
 
-void CaptureCalls::drop(std::uint64_t id) {
+void CaptureCalls::drop(BatchId id) {
   const auto found = batches_.find(id);
   if (found == batches_.end()) return;
   const Batch batch = std::move(found->second);

@@ -35,8 +35,14 @@ class CaptureCalls {
   CaptureCalls(const CaptureGround& ground, LiveCalls& calls, http::Server& server)
       : ground_(ground), calls_(calls), server_(server) {}
 
+  enum class BatchId : std::uint64_t {};
+
   // Runs `call`, one of whose members belongs to each of `body`'s items.
   void start(CallSpec call, CaptureBody body, const http::Responder& responder);
+  // Captures one sample of `tokens`; `done` hears its result as JSON, unless drop() comes first.
+  BatchId capture(CaptureItem item, std::vector<core::Token> tokens, std::function<void(std::string)> done);
+  // Nobody waits any more. Idempotent.
+  void drop(BatchId batch);
 
  private:
   struct Sample {
@@ -47,25 +53,23 @@ class CaptureCalls {
     std::string result;                      // JSON; empty: not known yet
   };
   struct Batch {
-    http::Responder responder;
-    bool rows_in_list = false;  // the call was a batch
-    bool results_in_lists = false;
     std::vector<Sample> samples;
     std::size_t unanswered = 0;
+    std::function<void(const std::vector<Sample>&)> done;
   };
 
-  void on_opened(std::uint64_t batch, std::size_t index, Result<capture::Publisher::Opened> opened);
-  void prefill(std::uint64_t batch, std::size_t index);
-  void on_prefilled(std::uint64_t batch, std::size_t index, const Status& failure);
-  void on_sealed(std::uint64_t batch, std::size_t index, const Result<capture::Published>& sealed);
-  void answer(std::uint64_t batch, std::size_t index, std::string result);
-  void drop(std::uint64_t batch);
+  BatchId run(std::vector<Sample> samples, std::function<void(const std::vector<Sample>&)> done);
+  void on_opened(BatchId batch, std::size_t index, Result<capture::Publisher::Opened> opened);
+  void prefill(BatchId batch, std::size_t index);
+  void on_prefilled(BatchId batch, std::size_t index, const Status& failure);
+  void on_sealed(BatchId batch, std::size_t index, const Result<capture::Published>& sealed);
+  void answer(BatchId batch, std::size_t index, std::string result);
   std::string published_json(const capture::Published& published) const;
 
   const CaptureGround& ground_;
   LiveCalls& calls_;
   http::Server& server_;
-  std::map<std::uint64_t, Batch> batches_;
+  std::map<BatchId, Batch> batches_;
   std::uint64_t last_batch_ = 0;
 };
 

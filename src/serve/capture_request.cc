@@ -139,7 +139,7 @@ Status read_item(const CaptureTerms& terms, element value, capture::SampleSpec& 
   fields.integer("gen", std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max(),
                  &generation);
   fields.boolean("replace", &spec.replace);
-  spec.store_id = store_id.value_or("");
+  if (store_id) spec.store_id = *store_id;
   spec.sample_id = sample_id.value_or("");
   spec.generation = generation.value_or(1);
   LEVADA_RETURN_IF_ERROR(fields.status());
@@ -250,6 +250,40 @@ Result<std::optional<CaptureBody>> read_captures(const CaptureTerms* terms, std:
     }
   }
   return std::optional(std::move(captures));
+}
+
+Result<std::optional<CaptureItem>> read_live_capture(const CaptureTerms* terms, std::string_view bearer,
+                                                     simdjson::dom::object body) {
+  const auto wish = FieldReader(body).find("capture");
+  if (!wish) return std::optional<CaptureItem>();
+  if (terms == nullptr) {
+    return invalid_argument("this server does not capture; start it with --enable-spec-capture", "capture");
+  }
+  if (!wish->is_object()) return invalid_argument("must be an object, got " + describe_type(*wish), "capture");
+  if (!terms->token.empty() && !equal_in_constant_time(bearer, terms->token) && !shows_token(*terms, *wish)) {
+    return Status(StatusCode::kUnauthenticated, "captures need this server's capture token", "capture.auth_token");
+  }
+  CaptureItem item;
+  item.spec.store_id = terms->limits.store_id;
+  const auto named = [](const Status& failure) {
+    return Status(failure.code(), failure.message(), "capture." + failure.field());
+  };
+  if (const Status read = read_item(*terms, *wish, item.spec); !read.ok()) return named(read);
+  if (!item.spec.passthrough.empty()) {
+    return invalid_argument("is the server's to fill: input_ids and loss_mask", "capture.passthrough");
+  }
+  if (const Status fit = capture::check(item.spec, 1, terms->limits); !fit.ok()) return named(fit);
+  return std::optional(std::move(item));
+}
+
+void complete_live_capture(CaptureItem& item, std::span<const core::Token> tokens, std::size_t prompt_tokens) {
+  capture::PassthroughSpec ids{"input_ids", DType::kI64, {1, static_cast<std::int64_t>(tokens.size())}, {}};
+  capture::PassthroughSpec mask{"loss_mask", DType::kI64, ids.shape, {}};
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    append_value(ids.bytes, static_cast<std::int64_t>(tokens[i]));
+    append_value(mask.bytes, static_cast<std::int64_t>(i >= prompt_tokens ? 1 : 0));
+  }
+  item.spec.passthrough = {std::move(ids), std::move(mask)};
 }
 
 }  // namespace levada::serve

@@ -10,10 +10,12 @@
 #include <simdjson.h>
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "capture/sample_spec.h"
+#include "core/ids.h"
 #include "serve/model_context.h"
 
 namespace levada::serve {
@@ -35,6 +37,15 @@ struct CaptureBody {
   std::vector<CaptureItem> items;
   bool results_in_lists = false;  // the plugin's spelling wants each result in a list of its own
 };
+
+// The native wish of /v1/chat/completions and /v1/completions: `capture` {sample_id, gen, replace, features, layers,
+// dtype}, all but sample_id optional. Once the answer is there, prompt and answer are captured together, with their
+// input_ids and loss_mask (1: a token of the answer). Nullopt: not asked for. Errors as of read_captures(), and whatever
+// is wrong with the wish.
+Result<std::optional<CaptureItem>> read_live_capture(const CaptureTerms* terms, std::string_view bearer,
+                                                     simdjson::dom::object body);
+// Adds what is known only now.
+void complete_live_capture(CaptureItem& item, std::span<const core::Token> tokens, std::size_t prompt_tokens);
 
 // Nullopt: the body asks for no capture. `bearer`: the request's Authorization. kUnauthenticated unless that or each
 // item's auth_token is the token; kFailedPrecondition if `terms` is null: this server doesn't capture.

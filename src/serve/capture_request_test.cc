@@ -131,5 +131,38 @@ TEST_F(CaptureRequestTest, AServerThatDoesNotCaptureSaysSo) {
   EXPECT_EQ(refused.status().field(), "spec_capture");
 }
 
+TEST_F(CaptureRequestTest, AnAnswerIsCapturedWithItsPromptOnRequest) {
+  auto object = parse_object(parser, R"({"capture":{"sample_id":"run:live","features":{"aux":"hidden_states"}}})");
+  auto item = read_live_capture(&terms, "", object.value());
+  ASSERT_TRUE(item.ok()) << item.status().to_string();
+  ASSERT_TRUE(item->has_value());
+  EXPECT_EQ((*item)->spec.store_id, "run");
+  const std::vector<core::Token> tokens = {7, 8, 9};
+  complete_live_capture(**item, tokens, 2);
+  ASSERT_EQ((*item)->spec.passthrough.size(), 2u);
+  EXPECT_EQ((*item)->spec.passthrough[0].name, "input_ids");
+  EXPECT_EQ((*item)->spec.passthrough[0].bytes[16], std::byte{9});
+  EXPECT_EQ((*item)->spec.passthrough[1].name, "loss_mask");
+  EXPECT_EQ((*item)->spec.passthrough[1].bytes[8], std::byte{0});
+  EXPECT_EQ((*item)->spec.passthrough[1].bytes[16], std::byte{1});
+  EXPECT_TRUE(capture::check((*item)->spec, 3, terms.limits).ok());
+}
+
+TEST_F(CaptureRequestTest, AWrongLiveWishFailsTheCallNamingItsField) {
+  const auto field = [&](const std::string& wish) {
+    auto object = parse_object(parser, R"({"capture":)" + wish + "}");
+    return read_live_capture(&terms, "", object.value()).status().field();
+  };
+  EXPECT_EQ(field("3"), "capture");
+  EXPECT_EQ(field("{}"), "capture.features");
+  EXPECT_EQ(field(R"({"features":{"aux":"h"}})"), "capture.sample_id");
+  EXPECT_EQ(field(R"({"sample_id":"run:x","features":{"aux":"h"},"layers":[99]})"), "capture.features.h.layers");
+  EXPECT_EQ(
+      field(R"({"sample_id":"run:x","features":{"aux":"h"},"passthrough":[{"name":"x","data":[1],"shape":[1]}]})"),
+      "capture.passthrough");
+  terms.token = "secret";
+  EXPECT_EQ(field(R"({"sample_id":"run:x","features":{"aux":"h"}})"), "capture.auth_token");
+}
+
 }  // namespace
 }  // namespace levada::serve

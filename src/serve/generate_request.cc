@@ -61,6 +61,21 @@ Result<std::optional<simdjson::dom::element>> entry_for(std::optional<simdjson::
   return std::optional(list.at(member).value_unsafe());
 }
 
+// The member's key, where extra_key is a list with one for each prompt.
+Status read_own_key(const FieldReader& fields, std::size_t member, std::size_t members, Envelope& envelope) {
+  const auto keys = fields.find("extra_key");
+  if (!keys || !keys->is_array()) return {};
+  LEVADA_ASSIGN_OR_RETURN(const auto key, entry_for(keys, "extra_key", member, members));
+  envelope.cache_namespace.extra_key.reset();
+  if (key->is_null()) return {};
+  if (!key->is_string() || string_of(*key).size() > kMaxKeyBytes) {
+    return invalid_argument("must be strings of at most " + std::to_string(kMaxKeyBytes) + " bytes",
+                            "extra_key[" + std::to_string(member) + "]");
+  }
+  envelope.cache_namespace.extra_key = std::string(string_of(*key));
+  return {};
+}
+
 // The names the client gave, or fresh ones.
 Result<std::vector<std::string>> read_rids(const ParseContext& context, const FieldReader& fields,
                                            const Prompts& prompts) {
@@ -97,7 +112,7 @@ Result<std::vector<std::string>> read_rids(const ParseContext& context, const Fi
 
 Result<CallSpec> parse_generate(const ParseContext& context, simdjson::dom::object body) {
   FieldReader fields(body);
-  Envelope envelope = read_envelope(fields);
+  Envelope envelope = read_envelope(fields, true);
   refuse_unserved(fields, Body::kGenerate);
   LEVADA_RETURN_IF_ERROR(fields.status());
   LEVADA_ASSIGN_OR_RETURN(Prompts prompts, read_prompts(context.model, fields));
@@ -117,6 +132,7 @@ Result<CallSpec> parse_generate(const ParseContext& context, simdjson::dom::obje
     const std::string field = each ? "sampling_params[" + std::to_string(i) + "]" : "sampling_params";
     LEVADA_ASSIGN_OR_RETURN(const core::SamplingParams sampling,
                             read_sampling(context, entry, field, prompts.items[i].size()));
+    LEVADA_RETURN_IF_ERROR(read_own_key(fields, i, count, envelope));
     call.members.push_back({make_request(context, envelope, std::move(prompts.items[i]), sampling), rids[i]});
   }
   return call;

@@ -32,6 +32,17 @@ void send(const http::Responder& responder, Emission emission) {
   if (emission.end) responder.end();
 }
 
+// Adds a capture's result to the last bytes of an answer.
+void add_capture(Emission& emission, bool stream, const std::string& result) {
+  constexpr std::string_view kDone = "data: [DONE]\n\n";
+  std::string& bytes = emission.bytes;
+  if (stream) {
+    bytes.insert(bytes.size() - kDone.size(), "data: {\"object\":\"levada.capture\",\"capture\":" + result + "}\n\n");
+  } else {
+    bytes.insert(bytes.size() - 1, ",\"capture\":" + result);
+  }
+}
+
 }  // namespace
 
 void GenerationRoutes::register_on(Router& router) {
@@ -79,6 +90,12 @@ Result<GenerationRoutes::Parsed> GenerationRoutes::parse(Dialect dialect, simdjs
   if (dialect == Dialect::kGenerate) {
     LEVADA_ASSIGN_OR_RETURN(parsed.capture,
                             read_captures(terms_, bearer_key(request), body, parsed.call.members.size()));
+    return parsed;
+  }
+  LEVADA_ASSIGN_OR_RETURN(parsed.live_capture, read_live_capture(terms_, bearer_key(request), body));
+  if (parsed.live_capture && parsed.call.members.size() != 1) {
+    return invalid_argument("captures one prompt, the call has " + std::to_string(parsed.call.members.size()),
+                            "capture");
   }
   return parsed;
 }
@@ -86,8 +103,36 @@ Result<GenerationRoutes::Parsed> GenerationRoutes::parse(Dialect dialect, simdjs
 void GenerationRoutes::start(Parsed parsed, const http::Responder& responder) {
   if (responder.client_gone()) return;
   if (parsed.capture) return captures_->start(std::move(parsed.call), std::move(*parsed.capture), responder);
+  if (parsed.live_capture) return start_captured(std::move(parsed.call), std::move(*parsed.live_capture), responder);
   const CallId id =
       calls_.start(std::move(parsed.call), [responder](Emission emission) { send(responder, std::move(emission)); });
+  responder.on_disconnect(
+      [this, id] { calls_.drop(id, Status(StatusCode::kAborted, "the client closed the connection")); });
+}
+
+void GenerationRoutes::start_captured(CallSpec call, CaptureItem item, const http::Responder& responder) {
+  call.wants_ids = true;
+  // The answer may start on a cached prefix, which has no hidden states; so prompt and answer are computed once more, and
+  // the client's tokens don't wait for it.
+  auto capture = [this, responder, item = std::move(item), tokens = call.members.front().request.prompt,
+                  stream = call.stream](Emission emission) mutable {
+    const std::size_t prompt_tokens = tokens.size();
+    tokens.insert(tokens.end(), emission.answer_ids.begin(), emission.answer_ids.end());
+    const auto most = static_cast<std::size_t>(model_.context_length_tokens) - 1;  // the prefill samples a token
+    tokens.resize(std::min(tokens.size(), most));
+    complete_live_capture(item, tokens, prompt_tokens);
+    const auto batch =
+        captures_->capture(std::move(item), std::move(tokens),
+                           [responder, stream, emission = std::move(emission)](const std::string& result) mutable {
+                             add_capture(emission, stream, result);
+                             send(responder, std::move(emission));
+                           });
+    responder.on_disconnect([this, batch] { captures_->drop(batch); });
+  };
+  const CallId id = calls_.start(std::move(call), [responder, capture = std::move(capture)](Emission emission) mutable {
+    if (emission.end && emission.failure.ok()) return capture(std::move(emission));
+    send(responder, std::move(emission));
+  });
   responder.on_disconnect(
       [this, id] { calls_.drop(id, Status(StatusCode::kAborted, "the client closed the connection")); });
 }

@@ -26,12 +26,15 @@ class GenerationRoutes {
   struct Parsed {
     CallSpec call;
     std::optional<CaptureBody> capture;
+    std::optional<CaptureItem> live_capture;
   };
 
   void accept(Dialect dialect, http::Request request, const http::Responder& responder);
   Result<Parsed> parse(Dialect dialect, simdjson::dom::parser& parser, const http::Request& request,
                        std::int64_t arrival_us) const;
   void start(Parsed parsed, const http::Responder& responder);
+  // An answer whose last bytes wait until it has been captured.
+  void start_captured(CallSpec call, CaptureItem item, const http::Responder& responder);
 
   const ModelContext& model_;
   Intake& intake_;

@@ -10,7 +10,6 @@ namespace levada::serve {
 namespace {
 
 constexpr std::size_t kMaxNameBytes = 256;
-constexpr std::size_t kMaxKeyBytes = 4096;
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
 
 void read_stream(FieldReader& fields, Envelope& envelope) {
@@ -50,10 +49,12 @@ OutputLimit read_openai_limit(FieldReader& fields) {
 
 }  // namespace
 
-Envelope read_envelope(FieldReader& fields) {
+Envelope read_envelope(FieldReader& fields, bool lists) {
   Envelope envelope;
   read_stream(fields, envelope);
-  fields.text("extra_key", kMaxKeyBytes, &envelope.cache_namespace.extra_key);
+  // SpecForge's producers give /generate a list of keys, one per prompt: parse_generate() reads those.
+  const auto key = fields.find("extra_key");
+  if (!lists || !key || !key->is_array()) fields.text("extra_key", kMaxKeyBytes, &envelope.cache_namespace.extra_key);
   fields.text("cache_salt", kMaxKeyBytes, &envelope.cache_namespace.cache_salt);
   return envelope;
 }

@@ -14,6 +14,8 @@
 
 namespace levada::serve {
 
+inline constexpr std::size_t kMaxKeyBytes = 4096;  // of extra_key and cache_salt
+
 struct Envelope {
   core::CacheNamespace cache_namespace;
   std::optional<std::string> rid;
@@ -21,8 +23,8 @@ struct Envelope {
   bool include_usage = false;
 };
 
-// Everything but rid, which /generate reads in its own way.
-Envelope read_envelope(FieldReader& fields);
+// Everything but rid, which /generate reads in its own way. `lists`: extra_key may be a list, which is left alone.
+Envelope read_envelope(FieldReader& fields, bool lists = false);
 // A name a client may give to a request.
 Status check_rid(std::string_view rid, const std::string& field);
 

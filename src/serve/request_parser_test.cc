@@ -417,6 +417,12 @@ TEST_F(Border, SamplingReachesTheRequestAsGiven) {
 }
 
 TEST_F(Border, CacheKeysStayApartAndAbsentIsNotEmpty) {
+  const auto lists = generate(R"("input_ids":[[1],[2],[3]],"extra_key":["a",null,"b"])").value();
+  EXPECT_EQ(lists.members[0].request.cache_namespace.extra_key, "a");
+  EXPECT_FALSE(lists.members[1].request.cache_namespace.extra_key.has_value());
+  EXPECT_EQ(lists.members[2].request.cache_namespace.extra_key, "b");
+  EXPECT_EQ(generate(R"("input_ids":[[1],[2]],"extra_key":["a"])").status().field(), "extra_key");
+  EXPECT_EQ(generate(R"("input_ids":[[1],[2]],"extra_key":["a",5])").status().field(), "extra_key[1]");
   const auto key = [](const Result<CallSpec>& call) { return call.value().members[0].request.cache_namespace; };
   EXPECT_EQ(key(chat(R"(,"extra_key":"c","cache_salt":"ab")")), (core::CacheNamespace{"c", "ab"}));
   EXPECT_NE(key(chat(R"(,"extra_key":"bc","cache_salt":"a")")), key(chat(R"(,"extra_key":"c","cache_salt":"ab")")));

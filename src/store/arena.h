@@ -111,8 +111,6 @@ class Arena {
 
   std::optional<ObjectInfo> find(std::string_view key) const;
   Result<ObjectView> view(std::string_view key, std::uint64_t incarnation = kAnyIncarnation);
-  // Where a view's bytes lie in memory().descriptor(), for system calls that send from a descriptor.
-  std::uint64_t file_offset(std::span<const std::byte> bytes) const;
 
   RemoveOutcome remove(std::string_view key);
   // REQUIRES: the prefix is not empty.

@@ -52,10 +52,6 @@ Result<ObjectView> Arena::view(std::string_view key, std::uint64_t incarnation) 
                     std::make_unique<ViewHold>(*this, *object));
 }
 
-std::uint64_t Arena::file_offset(std::span<const std::byte> bytes) const {
-  return static_cast<std::uint64_t>(bytes.data() - memory_.bytes().data());
-}
-
 void Arena::unpin(ArenaObject& object) {
   std::lock_guard lock(mutex_);
   --object.views;

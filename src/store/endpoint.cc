@@ -143,6 +143,7 @@ Result<Fd> connect_to(const Endpoint& endpoint, std::int64_t timeout_us) {
     if (error != 0) continue;
     const int on = 1;
     ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    tune_on_loopback(socket);
     make_blocking(socket);
     return socket;
   }
@@ -175,6 +176,22 @@ void set_timeouts(const Fd& socket, std::int64_t timeout_us) {
   const timeval limit{timeout_us / 1'000'000, timeout_us % 1'000'000};
   ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
+void tune_on_loopback(const Fd& socket) {
+  sockaddr_storage peer{};
+  socklen_t length = sizeof peer;
+  if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&peer), &length) != 0) return;
+  const auto& v4 = reinterpret_cast<const sockaddr_in&>(peer);
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr;
+  const bool loopback = peer.ss_family == AF_INET    ? ntohl(v4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET
+                        : peer.ss_family == AF_INET6 ? IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) &&
+                                                                                     v6.s6_addr[12] == IN_LOOPBACKNET)
+                                                     : false;
+  if (!loopback) return;
+  const int bytes = 512 * 1024;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
 }
 
 bool equal_in_constant_time(std::string_view a, std::string_view b) {

@@ -39,6 +39,10 @@ std::uint16_t bound_port(const Fd& socket);
 // Both directions wait at most this long per call; for blocking sockets.
 void set_timeouts(const Fd& socket, std::int64_t timeout_us);
 
+// On a TCP connection within this machine: buffers that fit a processor's cache, which is half as fast again. Between
+// machines the system's own tuning knows better.
+void tune_on_loopback(const Fd& socket);
+
 // Equal or not in a time that doesn't depend on where they differ.
 bool equal_in_constant_time(std::string_view a, std::string_view b);
 

@@ -28,8 +28,7 @@ enum class Op : std::uint8_t {
   kRemove = 5,
   kRemovePrefix = 6,
   kLease = 7,
-  kRelease = 8,   // has no reply
-  kReceived = 9,  // "the bytes of the last get are here"; has no reply
+  kRelease = 8,  // has no reply
 };
 
 // What `flags` means: in a put request, that `second` is the checksum; in the reply to is_exist, that there is one; in

@@ -6,7 +6,9 @@ namespace levada::store {
 
 void describe(OptionTable& table, Options& options) {
   table.begin_room("store");
-  table.add("arena_bytes", &options.arena_bytes, "memory for captured objects, taken at start where captures are enabled")
+  table
+      .add("arena_bytes", &options.arena_bytes,
+           "memory for captured objects, taken at start where captures are enabled")
       .range(1 << 16, 1ull << 46);
   table.add("arena_objects", &options.arena_objects, "the most objects at a time").range(1, kMaxIndexEntries);
   table.add("store_tcp_url", &options.store_tcp_url, "where clients reach the store, tcp://host:port; port 0 is any");

@@ -5,12 +5,6 @@
 #include "base/hash.h"
 
 namespace levada::store {
-namespace {
-
-// The server sends large objects from the arena's own pages and keeps them until it hears that they have arrived.
-constexpr std::size_t kConfirmFromBytes = 64 * 1024;
-
-}  // namespace
 
 RemoteStore::RemoteStore(Endpoint endpoint, std::string token, const ClientOptions& options, const Clock& clock,
                          ClientChannel::OnConnected on_connected)
@@ -55,7 +49,6 @@ Result<ObjectInfo> RemoteStore::get_into(std::string_view key, std::span<std::by
   LEVADA_ASSIGN_OR_RETURN(
       const Frame reply,
       ask({.op = Op::kGet, .text = key, .first = destination.size(), .incarnation = incarnation}, destination));
-  if (destination.size() >= kConfirmFromBytes) channel_.tell(Op::kReceived);
   return ObjectInfo{reply.first, reply.second};
 }
 

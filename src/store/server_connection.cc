@@ -2,7 +2,6 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/sendfile.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -17,10 +16,12 @@ namespace levada::store {
 namespace {
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-constexpr std::size_t kPieceBytes = 512 * 1024;        // of one system call: the hash meets it in the cache
+// Of one system call. What the kernel hands over stays in the nearest caches for the hash, and the memory it came in is
+// soon free for what comes next: pieces of a megabyte are a third slower.
+constexpr std::size_t kPieceBytes = 64 * 1024;
 constexpr std::uint64_t kTurnBytes = 8 * 1024 * 1024;  // of one connection before the others get their turn
-// From here on the kernel sends the arena's pages themselves; below, copying is cheaper than one more message.
-constexpr std::size_t kSendPagesFromBytes = 64 * 1024;
+// Goes out with its head in one call; a longer one would only be copied by pieces anyway.
+constexpr std::size_t kSmallObjectBytes = 64 * 1024;
 
 bool is_final(const Status& status) { return status.code() != StatusCode::kResourceExhausted; }
 
@@ -33,6 +34,7 @@ ServerConnection::ServerConnection(Fd socket, bool shares_memory, Arena& arena, 
     const int on = 1;
     ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     ::setsockopt(socket_.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    tune_on_loopback(socket_);
   }
   allow_us(options_.hello_us);
 }
@@ -101,7 +103,6 @@ bool ServerConnection::parse_buffered() {
 void ServerConnection::begin(const Frame& request, std::string text) {
   request_ = request;
   text_ = std::move(text);
-  in_flight_.reset();  // a client that speaks has what it asked for before
   dispatch();
 }
 
@@ -127,7 +128,6 @@ void ServerConnection::dispatch() {
       // Only its own: an id of another client's lease is a number like any other.
       if (std::erase(leases_, request_.first) > 0) arena_.unlease(request_.first);
       return;
-    case Op::kReceived: return;
   }
 }
 
@@ -301,7 +301,7 @@ ServerConnection::Progress ServerConnection::send_head() {
   while (out_sent_ < out_.size()) {
     iovec parts[2] = {{out_.data() + out_sent_, out_.size() - out_sent_}, {nullptr, 0}};
     msghdr message{.msg_iov = parts, .msg_iovlen = 1};
-    if (sending_ && sending_->bytes().size() < kSendPagesFromBytes) {
+    if (sending_ && sending_->bytes().size() < kSmallObjectBytes) {
       parts[message.msg_iovlen++] = {const_cast<std::byte*>(sending_->bytes().data()), sending_->bytes().size()};
     }
     alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
@@ -328,16 +328,8 @@ ServerConnection::Progress ServerConnection::send_object() {
   if (!sending_) return Progress::kDone;
   const std::span<const std::byte> object = sending_->bytes();
   for (std::uint64_t turn = 0; object_sent_ < object.size() && turn < kTurnBytes;) {
-    long sent = 0;
-    if (object.size() >= kSendPagesFromBytes) {
-      off_t offset = static_cast<off_t>(arena_.file_offset(object) + object_sent_);
-      sent = ::sendfile(socket_.get(), arena_.memory().descriptor(), &offset, object.size() - object_sent_);
-      sent_from_memory_ = true;
-    } else {
-      sent = ::send(socket_.get(), object.data() + object_sent_, object.size() - object_sent_, MSG_NOSIGNAL);
-    }
+    const long sent = ::send(socket_.get(), object.data() + object_sent_, object.size() - object_sent_, MSG_NOSIGNAL);
     if (sent < 0) return errno == EAGAIN || errno == EINTR ? Progress::kBlocked : Progress::kBroken;
-    if (sent == 0) return Progress::kBroken;
     object_sent_ += static_cast<std::size_t>(sent);
     turn += static_cast<std::uint64_t>(sent);
   }
@@ -347,10 +339,7 @@ ServerConnection::Progress ServerConnection::send_object() {
 }
 
 void ServerConnection::finish_reply() {
-  // Pages that the kernel hands on by reference must not change before the client has them.
-  if (sending_ && sent_from_memory_) in_flight_ = std::move(sending_);
   sending_.reset();
-  sent_from_memory_ = false;
   state_ = State::kHeader;
   deadline_us_ = in_bytes_ == 0 ? kNever : arena_.clock().now_us() + options_.frame_us;
 }

@@ -95,8 +95,6 @@ class ServerConnection {
   Fd out_memory_;  // goes with the first byte, and the reader's slots with it
   std::optional<ObjectView> sending_;
   std::size_t object_sent_ = 0;
-  bool sent_from_memory_ = false;        // the kernel may still read the arena's pages
-  std::optional<ObjectView> in_flight_;  // until the client speaks again
   std::vector<Arena::LeaseId> leases_;
   std::optional<Arena::Reader> reader_;
 };

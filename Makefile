@@ -18,7 +18,7 @@ build: setup
 	@scripts/build.sh release
 
 run: build
-	@build/release/levada serve --recipe recipes/quickstart.yaml
+	@build/release/levada serve --recipe recipes/serve.yaml
 
 test: setup
 	@scripts/test.sh

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <random>
 
 #include "base/hash.h"
 #include "model/checkpoint.h"
@@ -59,6 +60,16 @@ Result<std::shared_ptr<const FrozenTables>> load_frozen_tables(const std::filesy
     tables = std::make_shared<FrozenTensors>(embedding, head, checkpoint.config().layers);
   }));
   return tables;
+}
+
+std::shared_ptr<const FrozenTables> random_frozen_tables(std::int64_t vocabulary, std::int64_t hidden,
+                                                         std::int64_t target_layers, const std::string& dtype) {
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> value(-0.1f, 0.1f);
+  at::Tensor table = at::empty({vocabulary, hidden}, at::TensorOptions().dtype(at::kFloat));
+  for (std::int64_t i = 0; i < table.numel(); ++i) table.data_ptr<float>()[i] = value(random);
+  if (dtype != "float32") table = table.to(at::kBFloat16);
+  return std::make_shared<FrozenTensors>(table, table, target_layers);
 }
 
 }  // namespace levada::train

@@ -29,4 +29,8 @@ class FrozenTables {
 Result<std::shared_ptr<const FrozenTables>> load_frozen_tables(const std::filesystem::path& path,
                                                                const std::string& dtype);
 
+// Random tied tables of some target's shape, for measurements that need no target.
+std::shared_ptr<const FrozenTables> random_frozen_tables(std::int64_t vocabulary, std::int64_t hidden,
+                                                         std::int64_t target_layers, const std::string& dtype);
+
 }  // namespace levada::train

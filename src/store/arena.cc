@@ -145,6 +145,7 @@ Result<Slot> Arena::try_reserve_locked(std::string_view key, std::uint64_t bytes
   object.bytes = bytes;
   object.entry = *entry;
   ++counters_.allocs;
+  ++counters_.writing;
   counters_.peak_used_bytes =
       std::max(counters_.peak_used_bytes, free_list_.capacity_bytes() - free_list_.free_bytes());
   return Slot(this, &object, memory_.bytes().subspan(layout_.data_offset + *offset, bytes));
@@ -196,6 +197,8 @@ Result<ObjectInfo> Arena::seal(ArenaObject& object, std::uint64_t checksum) {
     return Status(StatusCode::kAborted, "object '" + key + "' was removed while it was written", "key");
   }
   object.state = ArenaObject::State::kReadable;
+  --counters_.writing;
+  ++counters_.objects;
   object.info = {object.bytes, checksum};
   object.guard = index_.publish(object.entry, object.key, {object.offset, object.bytes, checksum});
   counters_.sealed_bytes += object.bytes;
@@ -208,6 +211,7 @@ void Arena::drop_slot(ArenaObject& object) {
   if (object.state == ArenaObject::State::kRemoved) {
     free_if_unheld_locked(object);
   } else {
+    --counters_.writing;
     erase_locked(object);
   }
 }

@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "base/clock.h"
@@ -178,14 +179,14 @@ class Arena {
   IndexWriter index_;
   FreeList free_list_;
   std::map<std::string, ArenaObject, std::less<>> objects_;
-  std::list<ArenaObject*> lingering_;
+  std::unordered_set<ArenaObject*> lingering_;
   std::list<std::uint64_t> queue_;  // turns that wait, in order
   std::map<LeaseId, LeaseRecord> leases_;
   std::map<ReaderId, ReaderRecord> readers_;
   std::vector<std::function<void()>> space_listeners_;
   std::uint64_t next_turn_ = 1, next_reader_ = 1;
   LeaseId next_lease_;   // begins at random: a client of an earlier arena must not meet its old numbers
-  ArenaStats counters_;  // the counting fields
+  ArenaStats counters_;  // every field that no other member knows
 };
 
 }  // namespace levada::store

@@ -90,8 +90,10 @@ RemovedCount Arena::remove_prefix(std::string_view prefix) {
 RemoveOutcome Arena::remove_locked(ArenaObject& object) {
   if (object.state != ArenaObject::State::kRemoved) {
     if (object.state == ArenaObject::State::kReadable) index_.retract(object.entry);
+    --(object.state == ArenaObject::State::kReadable ? counters_.objects : counters_.writing);
     object.state = ArenaObject::State::kRemoved;
-    lingering_.push_back(&object);
+    lingering_.insert(&object);
+    counters_.lingering_bytes += FreeList::block_bytes(object.bytes);
   }
   return free_if_unheld_locked(object) ? RemoveOutcome::kFreed : RemoveOutcome::kStillRead;
 }
@@ -105,7 +107,8 @@ bool Arena::held_locked(const ArenaObject& object) const {
 
 bool Arena::free_if_unheld_locked(ArenaObject& object) {
   if (object.state != ArenaObject::State::kRemoved || held_locked(object)) return false;
-  lingering_.remove(&object);
+  lingering_.erase(&object);
+  counters_.lingering_bytes -= FreeList::block_bytes(object.bytes);
   erase_locked(object);
   return true;
 }
@@ -184,26 +187,27 @@ ArenaStats Arena::stats() {
   stats.largest_free_bytes = free_list_.largest_free_bytes();
   stats.leases = leases_.size();
   stats.readers = readers_.size();
-  for (const auto& [key, object] : objects_) {
-    stats.objects += object.state == ArenaObject::State::kReadable;
-    stats.writing += object.state == ArenaObject::State::kWriting;
-  }
   stats.lingering = lingering_.size();
-  for (const ArenaObject* object : lingering_) stats.lingering_bytes += FreeList::block_bytes(object->bytes);
   return stats;
 }
 
 void Arena::check_invariants() const {
   std::lock_guard lock(mutex_);
   std::map<std::uint64_t, std::uint64_t> blocks = free_list_.free_blocks();
-  std::size_t removed = 0;
+  std::uint64_t removed = 0, readable = 0, removed_bytes = 0;
   for (const auto& [key, object] : objects_) {
     LEVADA_CHECK(key == object.key, "an object is filed under another key");
     LEVADA_CHECK(blocks.emplace(object.offset, FreeList::block_bytes(object.bytes)).second, "two blocks at one offset");
     LEVADA_CHECK(object.slot_open || object.state != ArenaObject::State::kWriting, "written without a slot");
-    removed += object.state == ArenaObject::State::kRemoved;
+    readable += object.state == ArenaObject::State::kReadable;
+    if (object.state != ArenaObject::State::kRemoved) continue;
+    ++removed;
+    removed_bytes += FreeList::block_bytes(object.bytes);
   }
-  LEVADA_CHECK(removed == lingering_.size(), "a removed object is not lingering");
+  LEVADA_CHECK(removed == lingering_.size() && removed_bytes == counters_.lingering_bytes,
+               "a removed object is not lingering");
+  LEVADA_CHECK(readable == counters_.objects && objects_.size() - readable - removed == counters_.writing,
+               "objects are miscounted");
   std::uint64_t end = 0;
   for (const auto& [offset, length] : blocks) {
     LEVADA_CHECK(offset == end, "blocks overlap or leave a hole");

@@ -1,7 +1,8 @@
 // What: the subcommands of `levada` and what they share: exit codes and how a failure is told.
 // Owner: none.
 // Thread: main.
-// Invariant: exit 0 success, 1 a failure at run time, 2 the user's input (flags, recipe, model files, port, memory).
+// Invariant: exit 0 success, 1 a failure at run time, 2 the user's input (flags, recipe, model files, port, memory), 128 + a
+// signal that ended `up`.
 // Each command prints answers on stdout and everything else on stderr.
 #pragma once
 
@@ -19,6 +20,9 @@ inline constexpr int kExitUsage = 2;
 using Words = std::span<const char* const>;  // what stands behind the command's name
 
 int serve_command(Words words);
+int up_command(Words words);
+int plan_command(Words words);
+int status_command(Words words);
 int bench_command(Words words);
 int doctor_command(Words words);
 int version_command(Words words);

@@ -19,6 +19,7 @@
 #include "cli/command.h"
 #include "cli/engine_setup.h"
 #include "cli/model_locator.h"
+#include "cli/server_options.h"
 #include "recipe/command_line.h"
 #include "recipe/recipe.h"
 #include "sched/scheduler.h"
@@ -26,26 +27,6 @@
 
 namespace levada::cli {
 namespace {
-
-struct Options {
-  std::string log_level = "info";
-  engine::Options engine;
-  sched::Options sched;
-  serve::Options serve;
-  capture::Options capture;
-  store::Options store;
-};
-
-void describe(OptionTable& table, Options& options) {
-  engine::describe(table, options.engine);
-  sched::describe(table, options.sched);
-  serve::describe(table, options.serve);
-  capture::describe(table, options.capture);
-  store::describe(table, options.store);
-  table.begin_room("cli");
-  table.add("log_level", &options.log_level, "least severe message to print")
-      .choices({"debug", "info", "warning", "error", "off"});
-}
 
 Result<std::string> read_template(const std::string& file) {
   constexpr std::uintmax_t kMaxBytes = 1 << 20;
@@ -139,7 +120,7 @@ class StopSignals {
   Thread watcher_;  // last: joined while the fields above still live
 };
 
-Status serve(const Options& options, const OptionTable& table, StopSignals& signals) {
+Status serve(const ServerOptions& options, const OptionTable& table, StopSignals& signals) {
   LEVADA_RETURN_IF_ERROR(serve::check_options(options.serve));
   SystemClock clock;
   const std::string served_name =
@@ -191,7 +172,7 @@ Status serve(const Options& options, const OptionTable& table, StopSignals& sign
 }  // namespace
 
 int serve_command(Words words) {
-  Options options;
+  ServerOptions options;
   OptionTable table;
   describe(table, options);
   const Result<recipe::CommandLine> line = recipe::parse_command_line(words, table);

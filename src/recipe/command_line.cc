@@ -22,7 +22,8 @@ Flag split_flag(std::string_view word) {
 // Walks the words; the two passes (recipe first, then everything else) differ only in what they act on.
 class Reader {
  public:
-  Reader(std::span<const char* const> words, const OptionTable& table) : words_(words), table_(table) {}
+  Reader(std::span<const char* const> words, const OptionTable& table, Overrides overrides)
+      : words_(words), table_(table), overrides_(overrides) {}
 
   Status read(bool recipes_only, CommandLine& line) {
     for (next_ = 0; next_ < words_.size();) {
@@ -57,7 +58,10 @@ class Reader {
     }
     if (flag.name == "--set") {
       LEVADA_ASSIGN_OR_RETURN(const std::string assignment, value_of(flag));
-      return recipes_only ? Status() : set(assignment);
+      if (recipes_only) return {};
+      if (overrides_ == Overrides::kApply) return set(assignment);
+      line.overrides.push_back(assignment);
+      return {};
     }
     const OptionTable::Option* option = table_.find_flag(flag.name);
     if (option == nullptr) return unknown(flag.name);
@@ -80,14 +84,16 @@ class Reader {
 
   std::span<const char* const> words_;
   const OptionTable& table_;
+  const Overrides overrides_;
   std::size_t next_ = 0;
 };
 
 }  // namespace
 
-Result<CommandLine> parse_command_line(std::span<const char* const> words, const OptionTable& table) {
+Result<CommandLine> parse_command_line(std::span<const char* const> words, const OptionTable& table,
+                                       Overrides overrides) {
   CommandLine line;
-  Reader reader(words, table);
+  Reader reader(words, table, overrides);
   LEVADA_RETURN_IF_ERROR(reader.read(/*recipes_only=*/true, line));
   LEVADA_RETURN_IF_ERROR(reader.read(/*recipes_only=*/false, line));
   return line;

@@ -15,14 +15,20 @@
 
 namespace levada::recipe {
 
+// What `--set` does: with a table of all options it sets one of them at once; a command whose recipe has more structure
+// than a table collects them.
+enum class Overrides { kApply, kCollect };
+
 struct CommandLine {
   bool help = false;
+  std::vector<std::string> overrides;    // what was collected, in order
   std::vector<std::string> positionals;  // words that belong to no flag
 };
 
 // Accepts `--flag value`, `--flag=value`, `--switch`, `--switch=false`, `--set room.name=value`, `--recipe FILE`,
 // `--help`.
-Result<CommandLine> parse_command_line(std::span<const char* const> words, const OptionTable& table);
+Result<CommandLine> parse_command_line(std::span<const char* const> words, const OptionTable& table,
+                                       Overrides overrides = Overrides::kApply);
 
 // One paragraph per option: flags, help, default, what is allowed.
 std::string print_help(const OptionTable& table);

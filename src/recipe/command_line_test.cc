@@ -64,6 +64,15 @@ TEST(CommandLine, FlagsOverrideTheRecipeWhereverItStands) {
   EXPECT_EQ(rooms.model_path, "from_recipe");
 }
 
+TEST(CommandLine, SetsAreCollectedForARecipeThatIsReadLater) {
+  Rooms rooms;
+  const auto line = parse_command_line(std::vector<const char*>{"r.yaml", "--set", "a.b.c=1", "--set=d=[x, y]"},
+                                       rooms.table, Overrides::kCollect);
+  ASSERT_TRUE(line.ok());
+  EXPECT_THAT(line->overrides, ElementsAre("a.b.c=1", "d=[x, y]"));
+  EXPECT_THAT(line->positionals, ElementsAre("r.yaml"));
+}
+
 TEST(CommandLine, UnknownFlagsNameTheNearestOne) {
   Rooms rooms;
   EXPECT_THAT(rooms.parse({"--chunked-prefil-size", "3"}).status().message(), HasSubstr("--chunked-prefill-size"));

@@ -193,12 +193,14 @@ Status check_server_flags(const FanoutRecipe& recipe) {
   constexpr std::pair<const char*, const char*> kOurs[] = {{"--model-path", "model.target_model_path"},
                                                            {"--port", "managed_local.capture_servers[].port"},
                                                            {"--threads", "levada.server_threads"},
-                                                           {"--device", "levada.device"}};
+                                                           {"--device", "levada.device"},
+                                                           {"--arena-bytes", "levada.capture_arena_bytes"}};
   for (const auto& [flag, value] : recipe.server_flags) {
     for (const auto& [ours, instead] : kOurs) {
       if (flag == ours) return refuse(instead, "says what " + flag + " in the server's section says: keep this one");
     }
-    if (flag.starts_with("--spec-capture") || flag.starts_with("--capture") || flag == "--enable-spec-capture") {
+    if (flag.starts_with("--spec-capture") || flag == "--enable-spec-capture" || flag == "--store-tcp-url" ||
+        flag == "--store-shm-url") {
       return refuse(flag, "is set by the launcher: leave it out of the recipe");
     }
   }

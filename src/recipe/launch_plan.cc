@@ -1,5 +1,6 @@
 #include "recipe/launch_plan.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <span>
 
@@ -51,25 +52,27 @@ void add(std::vector<std::string>& argv, const std::string& flag, const std::str
   argv.push_back(value);
 }
 
-template <class Number>
-void add(std::vector<std::string>& argv, const std::string& flag, const std::optional<Number>& value) {
-  if (value) add(argv, flag, text(*value));
-}
-
-// The target as a server that captures: what the recipe says about it in SGLang's words, then in ours; the last wins.
+// The target as a server that captures. What its own sections say replaces what SGLang's fields say.
 std::vector<std::string> server_argv(const FanoutRecipe& recipe, const PlanContext& context, std::size_t index) {
   const CaptureServer& server = recipe.managed_local.capture_servers[index];
   const ModelSection& model = recipe.model;
   const WindowedFanoutSection& fanout = recipe.fanout;
   std::vector<std::string> argv{context.binary, "serve"};
+  const auto add_unless_said = [&](const std::string& flag, const std::string& value) {
+    const auto says = [&](const auto& own) { return own.first == flag; };
+    if (std::none_of(recipe.server_flags.begin(), recipe.server_flags.end(), says)) add(argv, flag, value);
+  };
+  const auto add_if_set = [&](const std::string& flag, const std::optional<std::int64_t>& value) {
+    if (value) add_unless_said(flag, text(*value));
+  };
   add(argv, "--model-path", model.target_model_path);
   add(argv, "--device", recipe.on_cuda() ? "cuda" : "cpu");
-  add(argv, "--dtype", model.torch_dtype);
-  add(argv, "--context-length", model.sglang_context_length);
-  add(argv, "--max-running-requests", model.sglang_max_running_requests);
-  add(argv, "--max-total-tokens", model.sglang_max_total_tokens);
-  add(argv, "--page-size", model.sglang_page_size);
-  add(argv, "--mem-fraction-static", text(server.mem_fraction_static.value_or(model.sglang_mem_fraction_static)));
+  add_unless_said("--dtype", model.torch_dtype);
+  add_if_set("--context-length", model.sglang_context_length);
+  add_if_set("--max-running-requests", model.sglang_max_running_requests);
+  add_if_set("--max-total-tokens", model.sglang_max_total_tokens);
+  add_if_set("--page-size", model.sglang_page_size);
+  add_unless_said("--mem-fraction-static", text(server.mem_fraction_static.value_or(model.sglang_mem_fraction_static)));
   if (recipe.levada.server_threads > 0) add(argv, "--threads", text(recipe.levada.server_threads));
   for (const auto& [flag, value] : recipe.server_flags) argv.push_back(flag + "=" + value);
   argv.insert(argv.end(), server.extra_args.begin(), server.extra_args.end());
@@ -78,9 +81,9 @@ std::vector<std::string> server_argv(const FanoutRecipe& recipe, const PlanConte
   add(argv, "--spec-capture-store-id", recipe.store_id());
   add(argv, "--spec-capture-max-sample-bytes", text(fanout.capture_max_sample_bytes));
   const std::int64_t arena = fanout.max_live_bytes + fanout.capture_reservation_bytes;
-  add(argv, "--capture-arena-bytes", text(recipe.levada.capture_arena_bytes.value_or(arena)));
-  add(argv, "--capture-tcp-url", "tcp://127.0.0.1:0");
-  add(argv, "--capture-shm-url", "shm://" + socket_path(context, recipe, index));
+  add(argv, "--arena-bytes", text(recipe.levada.capture_arena_bytes.value_or(arena)));
+  add(argv, "--store-tcp-url", "tcp://127.0.0.1:0");
+  add(argv, "--store-shm-url", "shm://" + socket_path(context, recipe, index));
   return argv;
 }
 

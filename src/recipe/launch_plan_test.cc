@@ -90,11 +90,11 @@ constexpr const char* kPlanOfCpuRecipe = R"({
           "demo",
           "--spec-capture-max-sample-bytes",
           "8388608",
-          "--capture-arena-bytes",
+          "--arena-bytes",
           "75497472",
-          "--capture-tcp-url",
+          "--store-tcp-url",
           "tcp://127.0.0.1:0",
-          "--capture-shm-url",
+          "--store-shm-url",
           "shm:///work/out/control/capture-0.sock"
         ],
         "env": {

@@ -1,0 +1,31 @@
+// What: from a fan-out recipe to what each role is started with: the run, the trainers' options, the drafts' geometry.
+// Owner: none.
+// Thread: start-up only.
+// Invariant: one place where a recipe's field gets its meaning; every refusal names the recipe's field.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "fanout/run_config.h"
+#include "recipe/fanout_recipe.h"
+#include "train/draft_config.h"
+#include "train/options.h"
+
+namespace levada::cli {
+
+// Identity, consumers, limits and times. What the prompts decide (sources, digests, sizes) is left to the producer.
+fanout::RunConfig run_config_of(const recipe::FanoutRecipe& recipe);
+fanout::ConsumerSpec window_of(const recipe::FanoutRecipe& recipe, const recipe::Consumer& consumer);
+
+train::Options trainer_options_of(const recipe::FanoutRecipe& recipe, const recipe::Consumer& consumer);
+
+// The draft's geometry: the recipe's draft_model_config, or the target's own shapes with the recipe's number of layers;
+// single fields of the recipe go on top. Reads the target's config (not its weights).
+Result<train::DraftConfig> draft_config_of(const recipe::FanoutRecipe& recipe, const recipe::Consumer& consumer);
+
+// Target layers that the run captures. kInvalidArgument if two drafts want different ones.
+Result<std::vector<std::int64_t>> captured_layers(const recipe::FanoutRecipe& recipe);
+
+}  // namespace levada::cli

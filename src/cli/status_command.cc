@@ -1,0 +1,52 @@
+#include <cstdio>
+#include <filesystem>
+
+#include "cli/fanout_setup.h"
+#include "up/run_folder.h"
+
+namespace levada::cli {
+namespace {
+
+// A folder is a control folder, anything else a recipe that names one.
+Result<std::filesystem::path> control_folder(const recipe::CommandLine& line) {
+  if (line.positionals.size() != 1) return invalid_argument("status takes one recipe or control folder");
+  std::error_code error;
+  if (std::filesystem::is_directory(line.positionals[0], error)) return std::filesystem::path(line.positionals[0]);
+  LEVADA_ASSIGN_OR_RETURN(const recipe::FanoutRecipe recipe, load_recipe_of(line, line.positionals[0]));
+  return std::filesystem::path(recipe.disaggregated.control_dir);
+}
+
+Status print_status(const recipe::CommandLine& line, bool json) {
+  LEVADA_ASSIGN_OR_RETURN(const std::filesystem::path folder, control_folder(line));
+  LEVADA_ASSIGN_OR_RETURN(const up::StatusFile status, up::read_status(folder));
+  if (json) {
+    std::fputs(status.summary.c_str(), stdout);
+    return {};
+  }
+  // A launcher that was killed outright leaves its last phase behind.
+  if (up::is_held(folder))
+    std::printf("%s, process %lld\n", status.phase.c_str(), static_cast<long long>(status.pid));
+  else
+    std::printf("not running; last seen %s\n", status.phase.c_str());
+  std::fputs(status.text.c_str(), stdout);
+  return {};
+}
+
+}  // namespace
+
+int status_command(Words words) {
+  bool json = false;
+  OptionTable table;
+  table.begin_room("status");
+  table.add("json", &json, "print the summary as one JSON object");
+  const auto line = recipe::parse_command_line(words, table, recipe::Overrides::kCollect);
+  if (!line.ok()) return report(line.status());
+  if (line->help) {
+    print_usage("status RECIPE|CONTROL_DIR [--json]\nsays how a run of `levada up` stands", table);
+    return kExitOk;
+  }
+  const Status status = print_status(*line, json);
+  return status.ok() ? kExitOk : report(status);
+}
+
+}  // namespace levada::cli

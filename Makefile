@@ -1,7 +1,7 @@
 # levada: `make run` serves a real model on this machine; `make test` proves it. `make help` lists the rest.
 # Every target installs what it needs first (Debian 12; root or sudo; see scripts/setup.sh) and is quick when run again.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test bench lint clean
+.PHONY: help setup build run test bench lint interop clean
 
 help:
 	@echo "make run      set up, build, and serve SmolLM2-135M-Instruct on the CPU at http://127.0.0.1:30000"
@@ -9,6 +9,7 @@ help:
 	@echo "make test     set up, build, and run every test (release, ASan+UBSan, TSan, Python clients)"
 	@echo "make bench    run the benches and print their JSON"
 	@echo "make lint     check formatting, room boundaries and file lengths"
+	@echo "make interop  read a draft trained here with SpecForge's module (downloads gigabytes once)"
 	@echo "make clean    remove build/ (downloads stay in the per-user cache)"
 
 setup:
@@ -28,6 +29,9 @@ bench: build
 
 lint: setup
 	@scripts/lint.sh
+
+interop: build
+	@scripts/interop.sh
 
 clean:
 	rm -rf build

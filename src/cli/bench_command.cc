@@ -10,6 +10,7 @@
 #include "bench/radix_bench.h"
 #include "bench/sched_bench.h"
 #include "bench/store_bench.h"
+#include "bench/train_bench.h"
 #include "cli/command.h"
 #include "cli/engine_setup.h"
 #include "cli/model_locator.h"
@@ -35,6 +36,7 @@ Result<std::vector<bench::Case>> run(const std::string& name, const Options& opt
   if (name == "radix") return bench::run_radix_bench(options.scale);
   if (name == "http") return bench::run_http_bench(options.scale);
   if (name == "store") return bench::run_store_bench(options.scale);
+  if (name == "train") return bench::run_train_bench(options.scale);
   if (name == "sched") {  // with the model's tokenizer, so that turning tokens into text is measured too
     LEVADA_ASSIGN_OR_RETURN(const std::filesystem::path model, locate_model(options.engine.model_path));
     LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer, open_tokenizer(model, options.engine));
@@ -44,7 +46,7 @@ Result<std::vector<bench::Case>> run(const std::string& name, const Options& opt
     LEVADA_ASSIGN_OR_RETURN(Engine engine, open_engine(options.engine));
     return bench::run_decode_bench(std::move(engine.model), std::move(engine.pool), options.scale);
   }
-  return invalid_argument("there is no bench '" + name + "' (known: radix, sched, decode, http, store)");
+  return invalid_argument("there is no bench '" + name + "' (known: radix, sched, decode, http, store, train)");
 }
 
 void print_table(const std::string& name, const std::vector<bench::Case>& cases) {
@@ -64,7 +66,8 @@ int bench_command(Words words) {
   const Result<recipe::CommandLine> line = recipe::parse_command_line(words, table);
   if (!line.ok()) return report(line.status());
   if (line->help || line->positionals.size() != 1) {
-    std::fprintf(line->help ? stdout : stderr, "usage: levada bench radix|sched|decode|http|store [--json] [flags]\n%s",
+    std::fprintf(line->help ? stdout : stderr,
+                 "usage: levada bench radix|sched|decode|http|store|train [--json] [flags]\n%s",
                  recipe::print_help(table).c_str());
     return line->help ? kExitOk : kExitUsage;
   }

@@ -22,6 +22,7 @@ void forget_bytes(Entry& e) {
   e.good_reader = -1;
   e.removal_tries = 0;
   e.not_before_us = 0;
+  e.quiet_after_us = 0;
   e.deadline_us = 0;
 }
 
@@ -69,6 +70,7 @@ void keep_for_retry(RunState& state, std::int64_t p, std::int64_t now_us) {
   Entry& e = in_state(state, p, EntryState::kCapturing);
   e.retry_due = true;
   e.not_before_us = now_us + state.config().times.retry_backoff_us;
+  e.quiet_after_us = now_us + state.config().times.capture_timeout_us;
   e.deadline_us = 0;
   state.mark_entry(p);
 }
@@ -96,7 +98,7 @@ void complete(RunState& state, std::int64_t p) {
 void evict(RunState& state, std::int64_t p) {
   Entry& e = in_state(state, p, EntryState::kReady);
   e.deadline_us = 0;
-  e.not_before_us = 0;
+  e.not_before_us = e.quiet_after_us;
   state.set_state(p, EntryState::kEvicting);
 }
 
@@ -118,8 +120,9 @@ void burn(RunState& state, std::int64_t p, bool quarantined, std::int64_t now_us
   garbage.row.bytes = e.row.reserved_bytes;
   garbage.row.servers = e.row.servers;
   if (e.row.ref) garbage.row.store_url = e.row.ref->store_url;
-  garbage.row.quarantined = quarantined;
-  garbage.not_before_us = quarantined ? now_us + state.config().times.capture_timeout_us : now_us;
+  garbage.not_before_us =
+      std::max(e.quiet_after_us, quarantined ? now_us + state.config().times.capture_timeout_us : now_us);
+  garbage.row.quarantined = garbage.not_before_us > now_us;
   const GarbageKey key{p, e.row.generation};
   state.garbage[key] = std::move(garbage);  // its slot and bytes stay counted
   state.mark(key);

@@ -3,7 +3,7 @@
 // Owner: the Registry (registry room); simulators and the model checker.
 // Thread: one at a time.
 // Invariant: an operation that answers an error changed nothing a caller or the database could see (the one exception:
-// complete_capture of a stale generation notes that generation as garbage). No clock, no I/O, no randomness: the same
+// mark_committing or complete_capture of a stale attempt notes its generation as garbage). No clock, no I/O, no randomness: the same
 // calls give the same state. audit.h checks every state's invariants.
 //
 // Entries: fanout/entry_edges.h. Consumers:
@@ -116,6 +116,7 @@ class Machine {
   void fail_run(const std::string& reason);
   // From absent: queued again after the backoff, or failed when no retries are left.
   void retry_or_give_up(std::int64_t p, const std::string& error, std::int64_t now_us);
+  Error stale(std::int64_t p, std::int64_t generation, bool may_write_later, std::int64_t now_us);
   CaptureOrder order_of(std::int64_t p, std::int64_t priority) const;
   bool is_position(std::int64_t p) const { return p >= 0 && p < state_.total(); }
   bool is_drained() const;

@@ -144,7 +144,7 @@ struct Removal {
   std::string source_sample_id;
   std::int64_t generation = 0;
   std::vector<std::string> names;    // of the objects to remove
-  std::vector<std::string> servers;  // every capture server this generation was sent to
+  std::vector<std::string> servers;  // every capture server this generation was sent to; empty: any of them
   std::string store_url;             // from the ref; empty if the reply never came
   bool garbage = false;              // a burnt generation; false: an evicted entry
   template <class V>

@@ -69,10 +69,7 @@ Outcome<EntryReply> Machine::on(const MarkCommittingRequest& request, std::int64
   if (mine && (e.row.state == EntryState::kCommitting || e.row.state == EntryState::kReady)) {
     return EntryReply{EntryState::kCommitting};
   }
-  if (!mine || e.row.state != EntryState::kCapturing || e.retry_due) {
-    return Error{ErrorCode::kStaleGeneration, "generation " + text(request.generation) + " of position " + text(p) +
-                                                  " is not being captured by this attempt"};
-  }
+  if (!mine || e.row.state != EntryState::kCapturing || e.retry_due) return stale(p, request.generation, false, now_us);
   const Source& source = state_.config().sources[static_cast<std::size_t>(p)];
   if (!request.ref || request.ref->sample_id != source.sample_id || request.ref->store_id != state_.run.store_id ||
       request.ref->generation != request.generation) {
@@ -107,21 +104,31 @@ Outcome<EntryReply> Machine::on(const CompleteCaptureRequest& request, std::int6
     if (e.row.state == EntryState::kReady || e.row.state == EntryState::kEvicting)
       return EntryReply{EntryState::kReady};
   }
-  // Whatever it wrote must go; if its removal is over, it starts again. Not a live generation's keys.
-  const bool is_present = state_.is_live(p) && e.row.generation == request.generation;
-  const GarbageKey key{p, request.generation};
-  if (!is_present && request.generation >= 1 && request.generation <= e.row.generation &&
-      state_.garbage.count(key) == 0) {
-    Garbage garbage;
+  return stale(p, request.generation, false, now_us);
+}
+
+// Whatever a stale attempt wrote must go; if the removal of its generation is over, it starts again, on every server. Not
+// the keys of the generation that is live.
+Error Machine::stale(std::int64_t p, std::int64_t generation, bool may_write_later, std::int64_t now_us) {
+  const EntryRow& row = state_.entry(p).row;
+  const Error error{ErrorCode::kStaleGeneration, "this attempt at generation " + text(generation) + " of position " +
+                                                     text(p) + " is over: remove what it wrote"};
+  const bool is_present = state_.is_live(p) && row.generation == generation;
+  if (is_present || generation < 1 || generation > row.generation) return error;
+  const GarbageKey key{p, generation};
+  const auto [found, is_new] = state_.garbage.try_emplace(key);
+  Garbage& garbage = found->second;
+  if (is_new) {
     garbage.row.source_index = p;
-    garbage.row.generation = request.generation;
+    garbage.row.generation = generation;
     garbage.row.late = true;
-    garbage.not_before_us = now_us;
-    state_.garbage[key] = std::move(garbage);
-    state_.mark(key);
   }
-  return Error{ErrorCode::kStaleGeneration, "generation " + text(request.generation) + " of position " + text(p) +
-                                                " is not being committed by this attempt: remove what it wrote"};
+  if (may_write_later) {
+    garbage.row.quarantined = true;
+    garbage.not_before_us = std::max(garbage.not_before_us, now_us + state_.config().times.capture_timeout_us);
+  }
+  state_.mark(key);
+  return error;
 }
 
 Outcome<FailCaptureReply> Machine::on(const FailCaptureRequest& request, std::int64_t now_us) {
@@ -131,7 +138,10 @@ Outcome<FailCaptureReply> Machine::on(const FailCaptureRequest& request, std::in
   const bool mine = e.row.generation == request.generation && e.row.nonce == request.nonce;
   const bool under_way =
       (e.row.state == EntryState::kCapturing && !e.retry_due) || e.row.state == EntryState::kCommitting;
-  if (!mine || !under_way) return FailCaptureReply{e.row.state, false};  // told already, or another attempt's business
+  if (!mine || !under_way) {  // told already, or given up by the registry
+    if (!mine) (void)stale(p, request.generation, request.written == Written::kMaybe, now_us);
+    return FailCaptureReply{e.row.state, false};
+  }
   state_.touch(p);
   const bool retries_left = request.retryable && e.row.retry_count < state_.config().max_capture_retries;
   const bool reply_lost = request.written == Written::kMaybe && e.row.state == EntryState::kCapturing;

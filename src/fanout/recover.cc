@@ -168,7 +168,10 @@ void Machine::recover(std::int64_t now_us) {
   }
   const std::vector<std::int64_t> present(state_.present().begin(), state_.present().end());
   for (const std::int64_t p : present) {
-    const EntryState s = state_.entry(p).row.state;
+    Entry& e = state_.entry(p);
+    const EntryState s = e.row.state;
+    if (e.row.attempt > 0 && has_bytes(s)) e.quiet_after_us = now_us + times.capture_timeout_us;
+    e.not_before_us = s == EntryState::kEvicting ? e.quiet_after_us : 0;
     if (s == EntryState::kCapturing || s == EntryState::kCommitting) {
       // A capture's writer may still be at work; a committing one has answered.
       burn(state_, p, s == EntryState::kCapturing, now_us);

@@ -52,8 +52,9 @@ struct Consumer {
 
 struct Entry {
   EntryRow row;
-  std::int64_t not_before_us = 0;  // queued: retry backoff; evicting: next try
-  std::int64_t deadline_us = 0;    // capturing: after it the worker counts as dead; evicting: handed out until
+  std::int64_t not_before_us = 0;   // queued: retry backoff; evicting: next try
+  std::int64_t deadline_us = 0;     // capturing: after it the worker counts as dead; evicting: handed out until
+  std::int64_t quiet_after_us = 0;  // an attempt whose reply was lost may write until then: no removal before
   std::int64_t removal_tries = 0;
   std::int64_t good_reader = -1;  // a consumer that read this generation well
   bool retry_due = false;         // capturing whose reply was lost: to be handed out again, slot kept

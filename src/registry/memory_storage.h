@@ -5,10 +5,8 @@
 #pragma once
 
 #include <atomic>
-#include <map>
-#include <string>
-#include <utility>
 
+#include "fanout/sim/memory_rows.h"
 #include "registry/storage.h"
 
 namespace levada::registry {
@@ -20,16 +18,7 @@ class MemoryStorage {
       --fail_loads;
       return unavailable("the test's database is away");
     }
-    fanout::Rows rows;
-    rows.run = run_;
-    for (const auto& [key, row] : sources_) rows.sources.push_back(row);
-    for (const auto& [key, row] : consumers_) rows.consumers.push_back(row);
-    for (const auto& [key, row] : entries_) rows.entries.push_back(row);
-    for (const auto& [key, row] : leases_) rows.leases.push_back(row);
-    for (const auto& [key, row] : garbage_) rows.garbage.push_back(row);
-    for (const auto& [key, row] : checkpoints_) rows.checkpoints.push_back(row);
-    for (const auto& [key, row] : counters_) rows.counters.push_back(row);
-    return rows;
+    return rows_.rows();
   }
 
   Status commit(const fanout::Changes& changes) {
@@ -37,17 +26,7 @@ class MemoryStorage {
       --fail_commits;
       return unavailable("the test's disk is full");
     }
-    const fanout::Rows& rows = changes.upserts;
-    if (rows.run) run_ = rows.run;
-    for (const auto& row : rows.sources) sources_[row.source_index] = row;
-    for (const auto& row : rows.consumers) consumers_[row.consumer_id] = row;
-    for (const auto& row : rows.entries) entries_[row.source_index] = row;
-    for (const auto& row : rows.leases) leases_[row.token] = row;
-    for (const auto& row : rows.garbage) garbage_[{row.source_index, row.generation}] = row;
-    for (const auto& row : rows.checkpoints) checkpoints_[{row.consumer_id, row.step}] = row;
-    for (const auto& row : rows.counters) counters_[row.name] = row;
-    for (const auto& token : changes.erased_leases) leases_.erase(token);
-    for (const auto& key : changes.erased_garbage) garbage_.erase(key);
+    rows_.commit(changes);
     ++commits;
     return {};
   }
@@ -57,14 +36,7 @@ class MemoryStorage {
   std::atomic<int> fail_loads{0};
 
  private:
-  std::optional<fanout::RunRow> run_;
-  std::map<std::int64_t, fanout::SourceRow> sources_;
-  std::map<std::string, fanout::ConsumerRow> consumers_;
-  std::map<std::int64_t, fanout::EntryRow> entries_;
-  std::map<std::string, fanout::LeaseRow> leases_;
-  std::map<fanout::GarbageKey, fanout::GarbageRow> garbage_;
-  std::map<std::pair<std::string, std::int64_t>, fanout::CheckpointRow> checkpoints_;
-  std::map<std::string, fanout::CounterRow> counters_;
+  fanout::MemoryRows rows_;
 };
 
 class MemoryStorageHandle final : public Storage {

@@ -80,6 +80,11 @@ class History {
     return object != nullptr && !object->removed ? object : nullptr;
   }
 
+  // The client may have its bytes a moment before the server lets go of the object.
+  void sent_with(std::uint64_t views) {
+    ASSERT_TRUE(served_.eventually([&] { return served_.arena->stats().views == views; }));
+  }
+
   void put() {
     const std::string name = key();
     const std::size_t bytes = random_() % 3 == 0 ? random_() % 200'000 : random_() % 3000;
@@ -99,7 +104,9 @@ class History {
     const std::string name = key();
     const Modelled* object = readable(name);
     std::vector<std::byte> to(object == nullptr ? 10 : object->bytes);
+    const std::uint64_t views = served_.arena->stats().views;
     const auto info = any().get_into(name, to);
+    sent_with(views);
     ASSERT_EQ(info.ok(), object != nullptr) << info.status().to_string();
     if (object == nullptr) return;
     ASSERT_EQ(to, pattern(object->bytes, object->seed));
@@ -139,12 +146,14 @@ class History {
     const bool holds = !as_view || client.capabilities().zero_copy;
     Hold taken{name, std::nullopt, std::nullopt, 0};
     bool ok = false;
+    const std::uint64_t views = served_.arena->stats().views;
     if (as_view) {
       if (auto view = client.view(name); (ok = view.ok())) taken.view = *std::move(view);
     } else if (auto lease = client.lease(name, 0); (ok = lease.ok())) {
       taken.lease = *std::move(lease);
     }
     ASSERT_EQ(ok, object != nullptr);
+    if (!holds) sent_with(views);
     if (object == nullptr || !holds) return;
     ++object->holders;
     taken.checksum = hash64(pattern(object->bytes, object->seed));

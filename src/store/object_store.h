@@ -29,7 +29,8 @@ struct ObjectInfo {
 
 enum class RemoveOutcome : std::uint8_t {
   kFreed,      // it was there, its memory is free
-  kStillRead,  // refused to new readers at once; its memory counts as used until the last reader lets go. Ask again.
+  kStillRead,  // refused to new readers at once; its memory counts as used until the last reader lets go (a server that
+               // has just sent it may take a moment longer than the client it sent it to). Ask again.
   kAbsent,     // no such object: removed earlier or never there. Not an error.
 };
 

@@ -69,8 +69,8 @@ class ServerFaultTest : public ::testing::Test {
  protected:
   static ServerOptions impatient() {
     ServerOptions options;
-    options.hello_us = 100'000;
-    options.frame_us = 100'000;
+    options.hello_us = 300'000;
+    options.frame_us = 300'000;
     options.max_connections = 20;
     return options;
   }
@@ -148,7 +148,7 @@ TEST_F(ServerFaultTest, Fault33APeerThatSaysNothingOrDripsIsClosedInTime) {
 TEST_F(ServerFaultTest, AGreetedPeerMayBeSilentForAsLongAsItLikes) {
   Peer peer(url());
   ASSERT_TRUE(peer.hello());
-  ::usleep(300'000);
+  ::usleep(700'000);
   peer.send(Frame{.op = Op::kExist}, "k");
   EXPECT_TRUE(peer.receive().has_value());
 }

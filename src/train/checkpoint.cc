@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/durable_file.h"
 #include "model/json_fields.h"
 #include "train/draft_files.h"
-#include "train/durable_file.h"
 
 namespace levada::train {
 namespace {

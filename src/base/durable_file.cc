@@ -1,4 +1,4 @@
-#include "train/durable_file.h"
+#include "base/durable_file.h"
 
 #include <fcntl.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/fd.h"
 
-namespace levada::train {
+namespace levada {
 namespace {
 
 Status failed(const char* doing, const std::filesystem::path& path) {
@@ -55,4 +55,4 @@ Status replace_link(const std::filesystem::path& link, const std::filesystem::pa
   return sync_folder(link.parent_path().empty() ? "." : link.parent_path());
 }
 
-}  // namespace levada::train
+}  // namespace levada

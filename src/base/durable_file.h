@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-namespace levada::train {
+namespace levada {
 
 // Creates or truncates `file`, writes the pieces one after the other and syncs. Not atomic: for files inside a folder that
 // is renamed later.
@@ -22,4 +22,4 @@ Status sync_folder(const std::filesystem::path& folder);
 // `link` points to `target` (relative), whatever it pointed to before; one rename.
 Status replace_link(const std::filesystem::path& link, const std::filesystem::path& target);
 
-}  // namespace levada::train
+}  // namespace levada

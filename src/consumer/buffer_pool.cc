@@ -1,0 +1,70 @@
+#include "consumer/buffer_pool.h"
+
+#include <algorithm>
+#include <new>
+
+namespace levada::consumer {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+constexpr std::size_t kMostIdle = 64;  // as many as a window of samples has objects, and some
+
+}  // namespace
+
+void BufferPool::Free::operator()(std::byte* memory) const { ::operator delete[](memory, kAlignment); }
+
+BufferPool::Buffer& BufferPool::Buffer::operator=(Buffer&& other) noexcept {
+  if (this != &other) {
+    give_back();
+    pool_ = other.pool_;
+    memory_ = std::move(other.memory_);
+    size_ = other.size_;
+    capacity_ = other.capacity_;
+  }
+  return *this;
+}
+
+void BufferPool::Buffer::give_back() {
+  if (memory_ != nullptr) pool_->put_back(std::move(memory_), capacity_);
+}
+
+BufferPool::Buffer BufferPool::take(std::size_t bytes) {
+  const std::size_t capacity = std::max<std::size_t>(bytes, 1);
+  {
+    std::lock_guard lock(mutex_);
+    auto best = idle_.end();  // the smallest that is large enough, and not absurdly larger
+    for (auto it = idle_.begin(); it != idle_.end(); ++it) {
+      const bool fits = it->capacity >= capacity && it->capacity / 2 <= capacity;
+      if (fits && (best == idle_.end() || it->capacity < best->capacity)) best = it;
+    }
+    if (best != idle_.end()) {
+      Buffer buffer(this, std::move(best->memory), bytes, best->capacity);
+      idle_.erase(best);
+      return buffer;
+    }
+  }
+  Memory memory(static_cast<std::byte*>(::operator new[](capacity, kAlignment)));
+  return Buffer(this, std::move(memory), bytes, capacity);
+}
+
+void BufferPool::put_back(Memory memory, std::size_t capacity) {
+  std::lock_guard lock(mutex_);
+  if (idle_.size() < kMostIdle) idle_.push_back({std::move(memory), capacity});
+}
+
+Status BufferPool::quarantine(Buffer buffer) {
+  std::lock_guard lock(mutex_);
+  quarantined_bytes_ += buffer.capacity_;
+  quarantined_.push_back(std::move(buffer.memory_));
+  if (quarantined_bytes_ <= max_quarantined_bytes_) return {};
+  return resource_exhausted(std::to_string(quarantined_bytes_) +
+                            " bytes of buffers are lost to failed reads, more than max_quarantined_bytes = " +
+                            std::to_string(max_quarantined_bytes_));
+}
+
+std::uint64_t BufferPool::quarantined_bytes() const {
+  std::lock_guard lock(mutex_);
+  return quarantined_bytes_;
+}
+
+}  // namespace levada::consumer

@@ -1,0 +1,95 @@
+// What: SampleReader, the bytes of one leased sample: read, without a copy where the store can show its own memory, and
+// verified.
+// Owner: the Feed; the pool of buffers lives in it, so samples must end before it.
+// Thread: read() from one at a time.
+// Invariant: what it returns is complete, has the checksums of its ref, and was read while its lease was valid; anything
+// else is an error that says what to do. The buffer of a failed copy is never used again.
+// Retries: a store that does not answer is asked again, into new buffers, after 2, 4 and 8 s.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/pause.h"
+#include "consumer/buffer_pool.h"
+#include "consumer/run_card.h"
+#include "fanout/consumer_messages.h"
+#include "store/object_store.h"
+
+namespace levada::consumer {
+
+using OpenStore = std::function<Result<std::unique_ptr<store::ObjectStore>>(const std::string& url)>;
+
+// Keeps one object's bytes.
+using HeldBytes = std::variant<store::ObjectView, BufferPool::Buffer>;
+
+// One sample as the trainer uses it; the spans live as long as it does.
+struct ReadSample {
+  std::int64_t position = 0;
+  std::int64_t generation = 0;
+  std::string sample_id;  // without the mark of its epoch
+  std::int64_t epoch = 0;
+  std::span<const std::uint16_t> hidden_states;
+  std::span<const std::int64_t> input_ids, loss_mask;
+  std::vector<HeldBytes> holders;
+  bool is_copy = false;  // nothing of it lies in the store's memory
+};
+
+class SampleReader {
+ public:
+  struct Options {
+    std::uint64_t max_quarantined_bytes = std::uint64_t{8} << 30;
+    bool check_first_values = true;  // the first sample's numbers must be finite
+  };
+  // Unreadable: tell the registry.
+  struct Lost {
+    fanout::LossReason reason;
+    std::string what;
+  };
+  // The lease ended meanwhile: what was read is not used.
+  struct Expired {};
+  using Outcome = std::variant<ReadSample, Lost, Expired>;
+
+  SampleReader(Options options, const RunCard& card, OpenStore open_store, Pause& pause)
+      : options_(options),
+        card_(card),
+        open_store_(std::move(open_store)),
+        pause_(pause),
+        pool_(options.max_quarantined_bytes) {}
+
+  // `is_valid`: whether the lease still is, asked after the bytes were read. A Status is the consumer's end: too many
+  // buffers in quarantine, a store that refuses its token, or kAborted for a stop.
+  Result<Outcome> read(const fanout::GrantedLease& lease, const std::function<bool()>& is_valid);
+
+  const BufferPool& pool() const { return pool_; }
+
+ private:
+  using Attempt = std::variant<HeldBytes, Lost, Status>;  // Status: the store does not answer
+
+  Result<store::ObjectStore*> store_at(const std::string& url);
+  Result<std::variant<HeldBytes, Lost, Expired>> read_object(const core::SampleRef& ref,
+                                                             const core::StoredTensor& tensor,
+                                                             const std::function<bool()>& is_valid);
+  Result<Attempt> try_object(const core::SampleRef& ref, const core::StoredTensor& tensor);
+  Result<Attempt> copy_object(store::ObjectStore& store, const core::SampleRef& ref, const std::string& key,
+                              std::size_t bytes);
+  Attempt judge_failure(const Status& status, const core::SampleRef& ref) const;
+  std::optional<Lost> assemble(const fanout::GrantedLease& lease, ReadSample& sample);
+
+  const Options options_;
+  const RunCard& card_;
+  OpenStore open_store_;
+  Pause& pause_;
+  BufferPool pool_;
+  std::map<std::string, std::unique_ptr<store::ObjectStore>>
+      stores_;  // they connect anew by themselves; views need them
+  bool checked_first_ = false;
+};
+
+}  // namespace levada::consumer

@@ -1,0 +1,108 @@
+#include "producer/capture_worker.h"
+
+#include "base/log.h"
+#include "producer/registry_calls.h"
+
+namespace levada::producer {
+
+using Step = CaptureWorker::Step;
+using fanout::Written;
+
+Result<Step> CaptureWorker::step() {
+  if (!watch_.is_up()) return Step::kFailed;
+  std::vector<CaptureTask> tasks;
+  LEVADA_ASSIGN_OR_RETURN(const Step claimed, claim(tasks));
+  if (claimed != Step::kWorked) return claimed;
+  return send(tasks);
+}
+
+Result<Step> CaptureWorker::claim(std::vector<CaptureTask>& tasks) {
+  const auto reply = around_.registry.call(
+      fanout::ClaimRequest{options_.name, watch_.url(), claim_id_, options_.batch, options_.claim_wait_ms});
+  if (!reply.ok()) {
+    if (fanout::is_retryable(reply.error().code)) return Step::kFailed;
+    return call_failed("claim_batch", reply.error(), around_.pause);
+  }
+  claim_id_ += 1;
+  if (reply->requests.empty()) return reply->drain ? Step::kDone : Step::kIdle;
+  for (const fanout::CaptureOrder& order : reply->requests) {
+    LEVADA_CHECK(order.source_index >= 0 && order.source_index < std::ssize(around_.samples), "claims are of the plan");
+    tasks.push_back({order, around_.samples[static_cast<std::size_t>(order.source_index)]});
+  }
+  return Step::kWorked;
+}
+
+Result<Step> CaptureWorker::send(const std::vector<CaptureTask>& tasks) {
+  capture_calls_ += 1;
+  const auto response =
+      server_->post("/generate", capture_body(tasks, around_.contract, around_.fresh_key), options_.capture_timeout_us);
+  if (!response.ok()) return on_lost_reply(tasks, response.status().message());
+  if (response->status == 401 || response->status == 403) {
+    return Status(StatusCode::kUnauthenticated, watch_.url() + " refuses the capture token");
+  }
+  if (response->status != 200) {
+    return on_lost_reply(
+        tasks, "/generate answers " + std::to_string(response->status) + ": " + response->body.substr(0, 300));
+  }
+  const auto verdicts = read_capture_reply(response->body, tasks, around_.contract, options_.store);
+  if (!verdicts.ok()) return on_lost_reply(tasks, verdicts.status().message());
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    const CaptureVerdict& verdict = (*verdicts)[i];
+    if (verdict.kind == CaptureVerdict::Kind::kCaptured) {
+      LEVADA_RETURN_IF_ERROR(adopt(tasks[i], verdict.ref));
+    } else {
+      const bool retryable = verdict.kind == CaptureVerdict::Kind::kRetryable;
+      LEVADA_RETURN_IF_ERROR(fail(tasks[i], verdict.error, retryable, Written::kNo));
+    }
+  }
+  return Step::kWorked;
+}
+
+// Nobody knows what was written: the same generations are sent again, here or to another server.
+Result<Step> CaptureWorker::on_lost_reply(const std::vector<CaptureTask>& tasks, const std::string& error) {
+  LEVADA_LOG_WARNING(watch_.url(), ": a capture of ", tasks.size(), " prompts was lost: ", error);
+  watch_.on_failed_call(error);
+  for (const CaptureTask& task : tasks) LEVADA_RETURN_IF_ERROR(fail(task, error, true, Written::kMaybe));
+  return Step::kFailed;
+}
+
+Status CaptureWorker::adopt(const CaptureTask& task, const core::SampleRef& ref) {
+  LEVADA_RETURN_IF_ERROR(watch_.on_captured(ref, around_.registry));
+  const std::int64_t p = task.order.source_index;
+  const std::int64_t generation = task.order.generation;
+  const auto bytes = static_cast<std::int64_t>(ref.bytes());
+  const fanout::MarkCommittingRequest mark{p, generation, task.order.nonce,
+                                           std::make_shared<const core::SampleRef>(ref), bytes};
+  const auto marked = call_until_heard(around_.registry, mark, around_.pause);
+  if (marked.ok() && marked->state == fanout::EntryState::kFailed) {
+    return Status(StatusCode::kFailedPrecondition, ref.sample_id + " cannot be captured: it holds " +
+                                                       std::to_string(bytes) + " bytes, reserved were " +
+                                                       std::to_string(task.order.reserved_bytes));
+  }
+  if (!marked.ok() && marked.error().code != fanout::ErrorCode::kStaleGeneration) {
+    return call_failed("mark_committing", marked.error(), around_.pause);
+  }
+  // For a stale generation too: only this call puts on record that its objects must go.
+  const auto completed = call_until_heard(
+      around_.registry, fanout::CompleteCaptureRequest{p, generation, task.order.nonce}, around_.pause);
+  if (completed.ok() || completed.error().code == fanout::ErrorCode::kStaleGeneration) return {};
+  return call_failed("complete_capture", completed.error(), around_.pause);
+}
+
+Status CaptureWorker::fail(const CaptureTask& task, const std::string& error, bool retryable, Written written) {
+  fanout::FailCaptureRequest request;
+  request.source_index = task.order.source_index;
+  request.generation = task.order.generation;
+  request.nonce = task.order.nonce;
+  request.error = error;
+  request.retryable = retryable;
+  request.written = written;
+  const auto reply = call_until_heard(around_.registry, request, around_.pause);
+  if (!reply.ok()) return call_failed("fail_capture", reply.error(), around_.pause);
+  LEVADA_LOG_WARNING(task.order.source_sample_id, " was not captured: ", error,
+                     reply->retried ? "; it is tried again" : "");
+  if (reply->state != fanout::EntryState::kFailed) return {};
+  return Status(StatusCode::kFailedPrecondition, task.order.source_sample_id + " cannot be captured: " + error);
+}
+
+}  // namespace levada::producer

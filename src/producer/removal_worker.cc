@@ -1,0 +1,65 @@
+#include "producer/removal_worker.h"
+
+#include <algorithm>
+
+#include "core/sample_ref.h"
+#include "producer/registry_calls.h"
+
+namespace levada::producer {
+
+Result<RemovalWorker::Step> RemovalWorker::step() {
+  const auto reply = registry_.call(fanout::RemovalsRequest{options_.batch, options_.wait_ms});
+  if (!reply.ok()) {
+    if (fanout::is_retryable(reply.error().code)) return Step::kFailed;
+    return call_failed("claim_removals", reply.error(), pause_);
+  }
+  for (const fanout::Removal& removal : reply->removals) LEVADA_RETURN_IF_ERROR(remove(removal));
+  if (!reply->removals.empty()) return Step::kWorked;
+  return reply->drained ? Step::kDrained : Step::kIdle;
+}
+
+Status RemovalWorker::remove(const fanout::Removal& removal) {
+  fanout::FinishEvictionRequest finished{removal.source_index, removal.generation, {}};
+  for (const std::string& url : stores_of(removal, finished.failed_keys)) {
+    for (const std::string& name : removal.names) {
+      const std::string key = core::object_key(options_.store_id, removal.source_sample_id,
+                                               static_cast<std::uint32_t>(removal.generation), name);
+      const auto outcome = stores_.remove(url, key);
+      if (outcome.ok() && *outcome != store::RemoveOutcome::kStillRead) continue;
+      finished.failed_keys.push_back(key + (outcome.ok() ? " (still read)" : ": " + outcome.status().message()));
+    }
+  }
+  const auto reply = call_until_heard(registry_, finished, pause_);
+  return reply.ok() ? Status() : call_failed("finish_evictions", reply.error(), pause_);
+}
+
+// The store its ref names, and that of each server it was ever sent to: two arenas may hold the same key. A server that is
+// down for good has no memory; one that has not yet said where its store is must be waited for.
+std::set<std::string> RemovalWorker::stores_of(const fanout::Removal& removal,
+                                               std::vector<std::string>& unknown) const {
+  std::set<std::string> urls;
+  if (!removal.store_url.empty()) urls.insert(removal.store_url);
+  for (const ServerWatch* watch : watches_) {
+    const bool was_sent_there =
+        std::find(removal.servers.begin(), removal.servers.end(), watch->url()) != removal.servers.end();
+    const std::string url = watch->store_url();
+    if (watch->is_gone()) {
+      urls.erase(url);
+    } else if (was_sent_there && !url.empty()) {
+      urls.insert(url);
+    } else if (was_sent_there) {
+      unknown.push_back(removal.source_sample_id + ": " + watch->url() + " does not answer");
+    }
+  }
+  return urls;
+}
+
+Result<std::int64_t> RemovalWorker::sweep(const std::string& store_url, const std::string& run_id) {
+  // The common beginning of all keys of the run, encoded as keys are.
+  const std::string key = core::object_key(options_.store_id, run_id + ":", 1, "x");
+  LEVADA_ASSIGN_OR_RETURN(const store::RemovedCount count,
+                          stores_.remove_prefix(store_url, key.substr(0, key.rfind("/g1/"))));
+  return static_cast<std::int64_t>(count.freed + count.still_read);
+}
+
+}  // namespace levada::producer

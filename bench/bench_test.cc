@@ -8,6 +8,7 @@
 
 #include "bench/http_bench.h"
 #include "bench/radix_bench.h"
+#include "bench/registry_bench.h"
 #include "bench/store_bench.h"
 
 namespace levada::bench {
@@ -79,6 +80,18 @@ TEST(StoreBench, MeasuresTcpAndSharedMemoryBesideTheirLimits) {
     EXPECT_TRUE(names.contains(name + "4k") && names.contains(name + "1m")) << name;
   }
   EXPECT_TRUE(names.contains("shm_handoff") && names.contains("tcp_put_1m_cpu") && names.contains("tcp_get_1m_cpu"));
+}
+
+TEST(RegistryBench, MeasuresTransitionsAndAcquiresBesideTheDisk) {
+  const Result<std::vector<Case>> cases = run_registry_bench(0.004);
+  ASSERT_TRUE(cases.ok()) << cases.status().to_string();
+  std::set<std::string> names;
+  for (const Case& item : *cases) {
+    EXPECT_GT(item.median, 0) << item.name;
+    names.insert(item.name);
+  }
+  EXPECT_EQ(names,
+            (std::set<std::string>{"durable_transitions", "acquire_8_waiting", "one_durable_call", "fdatasync_4k"}));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "bench/decode_bench.h"
 #include "bench/http_bench.h"
 #include "bench/radix_bench.h"
+#include "bench/registry_bench.h"
 #include "bench/sched_bench.h"
 #include "bench/store_bench.h"
 #include "bench/train_bench.h"
@@ -36,6 +37,7 @@ Result<std::vector<bench::Case>> run(const std::string& name, const Options& opt
   if (name == "radix") return bench::run_radix_bench(options.scale);
   if (name == "http") return bench::run_http_bench(options.scale);
   if (name == "store") return bench::run_store_bench(options.scale);
+  if (name == "registry") return bench::run_registry_bench(options.scale);
   if (name == "train") return bench::run_train_bench(options.scale);
   if (name == "sched") {  // with the model's tokenizer, so that turning tokens into text is measured too
     LEVADA_ASSIGN_OR_RETURN(const std::filesystem::path model, locate_model(options.engine.model_path));
@@ -46,7 +48,8 @@ Result<std::vector<bench::Case>> run(const std::string& name, const Options& opt
     LEVADA_ASSIGN_OR_RETURN(Engine engine, open_engine(options.engine));
     return bench::run_decode_bench(std::move(engine.model), std::move(engine.pool), options.scale);
   }
-  return invalid_argument("there is no bench '" + name + "' (known: radix, sched, decode, http, store, train)");
+  return invalid_argument("there is no bench '" + name +
+                          "' (known: radix, sched, decode, http, store, registry, train)");
 }
 
 void print_table(const std::string& name, const std::vector<bench::Case>& cases) {
@@ -67,7 +70,7 @@ int bench_command(Words words) {
   if (!line.ok()) return report(line.status());
   if (line->help || line->positionals.size() != 1) {
     std::fprintf(line->help ? stdout : stderr,
-                 "usage: levada bench radix|sched|decode|http|store|train [--json] [flags]\n%s",
+                 "usage: levada bench radix|sched|decode|http|store|registry|train [--json] [flags]\n%s",
                  recipe::print_help(table).c_str());
     return line->help ? kExitOk : kExitUsage;
   }

@@ -227,6 +227,7 @@ std::optional<Pick> next_capture(const RunState& state, std::int64_t now_us) {
 }
 
 void upkeep(RunState& state, std::int64_t now_us) {
+  if (!state.take_changed()) return;
   update_status(state);
   for (const std::int64_t p : state.take_touched()) settle(state, p, now_us);
   if (state.is_active()) {
@@ -235,6 +236,7 @@ void upkeep(RunState& state, std::int64_t now_us) {
     shed_for_needs(state, now_us);
   }
   update_status(state);
+  state.take_changed();  // what this pass changed needs no second one
 }
 
 }  // namespace levada::fanout

@@ -60,6 +60,7 @@ Outcome<AcquireReply> Machine::on(const AcquireRequest& request, std::int64_t no
   }
   if (reply.leases.empty()) {
     if (c.wait.begin == c.wait.end) c.wait_since_us = now_us;
+    if (c.wait.begin != from || c.wait.end != end) state_.note_change();
     c.wait = {from, end};
   } else if (c.wait.begin != c.wait.end) {
     c.blocked_us += now_us - c.wait_since_us;
@@ -168,7 +169,7 @@ Outcome<CursorReply> Machine::on(const AdvanceRequest& request, std::int64_t now
     if (!request.optimizer_durable) {
       return Error{ErrorCode::kBadRequest, "optimizer_durable: only finished optimizer steps are acknowledged"};
     }
-    const std::int64_t moved = request.new_cursor - request.old_cursor;
+    const std::int64_t moved = request.new_cursor > c.row.cursor ? request.new_cursor - c.row.cursor : 0;
     const std::int64_t quanta = moved / c.spec.quantum;
     if (request.old_cursor != c.row.cursor || quanta < 1 || moved % c.spec.quantum != 0 ||
         request.step != c.row.step + quanta) {

@@ -28,6 +28,7 @@ RunState::RunState(std::shared_ptr<const RunConfig> config)
 
 void RunState::set_state(std::int64_t p, EntryState state) {
   entry(p).row.state = state;
+  note_change();
   if (state == EntryState::kAbsent) {
     present_.erase(p);
   } else {
@@ -37,6 +38,7 @@ void RunState::set_state(std::int64_t p, EntryState state) {
 }
 
 void RunState::count_live(std::int64_t refs, std::int64_t bytes) {
+  note_change();
   live_refs += refs;
   live_bytes += bytes;
   if (live_refs > count(Count::kPeakLiveRefs)) count(Count::kPeakLiveRefs) = live_refs;
@@ -161,6 +163,7 @@ void RunState::mark_entry(std::int64_t p) {
 void RunState::erase_lease(Consumer& c, std::int64_t p) {
   const auto found = c.leases.find(p);
   if (found == c.leases.end()) return;
+  note_change();
   erased_leases_.push_back(found->second.token);
   c.leases.erase(found);
 }

@@ -132,11 +132,20 @@ class RunState {
   bool may_pin_ahead(const Consumer& c, std::int64_t p, std::int64_t now_us) const;
 
   // --- what upkeep must look at again ---
-  void touch(std::int64_t p) { touched_.push_back(p); }
+  void touch(std::int64_t p) {
+    touched_.push_back(p);
+    note_change();
+  }
   void touch(PositionRange range) {
     for (std::int64_t p = range.begin; p < range.end; ++p) touch(p);
   }
-  void touch_all() { touched_.assign(present_.begin(), present_.end()); }
+  void touch_all() {
+    touched_.assign(present_.begin(), present_.end());
+    note_change();
+  }
+  // Something that upkeep depends on is another now. True at most once per change.
+  void note_change() { changed_ = true; }
+  bool take_changed() { return std::exchange(changed_, false); }
   std::vector<std::int64_t> take_touched() { return std::exchange(touched_, {}); }
 
   // --- what is not yet written ---
@@ -158,6 +167,7 @@ class RunState {
   std::int64_t counts_[kCounts] = {};
   std::int64_t max_entry_bytes_ = 0;
   std::vector<std::int64_t> touched_;
+  bool changed_ = false;
 
   bool run_dirty_ = false;
   bool sources_dirty_ = false;

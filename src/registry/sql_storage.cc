@@ -1,6 +1,8 @@
 #include "registry/sql_storage.h"
 
+#include <algorithm>
 #include <charconv>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "registry/postgres_connection.h"
@@ -12,6 +14,23 @@ namespace {
 
 using fanout::NamedEnum;
 
+// A ref's JSON, kept while its entry goes through its states: the row is written again each time, the ref never changes.
+class RefTexts {
+ public:
+  explicit RefTexts(RefContext context) : context_(std::move(context)) {}
+  const std::string& of(const fanout::RefPtr& ref) {
+    if (texts_.size() >= kMaxKept && texts_.count(ref) == 0) texts_.clear();
+    const auto [found, is_new] = texts_.try_emplace(ref);
+    if (is_new) found->second = ref_json(*ref, context_);
+    return found->second;
+  }
+
+ private:
+  static constexpr std::size_t kMaxKept = 1024;
+  RefContext context_;
+  std::map<fanout::RefPtr, std::string> texts_;
+};
+
 // --- one column: its SQL type, its value out and in ------------------------------------------------------------------
 
 template <class M>
@@ -19,19 +38,17 @@ constexpr std::string_view sql_type() {
   return std::integral<M> ? "BIGINT" : "TEXT";
 }
 
-SqlValue to_sql(std::integral auto value, const RefContext&) { return static_cast<std::int64_t>(value); }
-SqlValue to_sql(const std::string& value, const RefContext&) { return value; }
+SqlValue to_sql(std::integral auto value, RefTexts&) { return static_cast<std::int64_t>(value); }
+SqlValue to_sql(const std::string& value, RefTexts&) { return value; }
 template <NamedEnum E>
-SqlValue to_sql(E value, const RefContext&) {
+SqlValue to_sql(E value, RefTexts&) {
   return std::string(to_string(value));
 }
-SqlValue to_sql(const std::vector<std::string>& values, const RefContext&) {
+SqlValue to_sql(const std::vector<std::string>& values, RefTexts&) {
   if (values.empty()) return std::string();
   return nlohmann::json(values).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
-SqlValue to_sql(const fanout::RefPtr& ref, const RefContext& context) {
-  return ref == nullptr ? std::string() : ref_json(*ref, context);
-}
+SqlValue to_sql(const fanout::RefPtr& ref, RefTexts& texts) { return ref == nullptr ? std::string() : texts.of(ref); }
 
 Status from_sql(const std::string& text, std::string& out) {
   out = text;
@@ -92,11 +109,11 @@ struct Columns {
 template <class T>
 struct RowWriter {
   const T& row;
-  const RefContext& context;
+  RefTexts& texts;
   std::vector<SqlValue>& out;
   template <class M>
   void operator()(std::string_view, M T::*member) {
-    out.push_back(to_sql(row.*member, context));
+    out.push_back(to_sql(row.*member, texts));
   }
   template <class M>
   void key(std::string_view name, M T::*member) {
@@ -170,7 +187,7 @@ std::string upsert_sql() {
 class SqlStorage final : public Storage {
  public:
   SqlStorage(std::unique_ptr<SqlConnection> connection, const RefContext& context)
-      : connection_(std::move(connection)), context_(context) {}
+      : connection_(std::move(connection)), texts_(context) {}
 
   Status open() {
     LEVADA_RETURN_IF_ERROR(open_table<fanout::RunRow>(run_));
@@ -236,7 +253,7 @@ class SqlStorage final : public Storage {
   Status write(std::size_t statement, const std::vector<T>& rows) {
     for (const T& row : rows) {
       parameters_.clear();
-      T::fields(RowWriter<T>{row, context_, parameters_});
+      T::fields(RowWriter<T>{row, texts_, parameters_});
       LEVADA_RETURN_IF_ERROR(connection_->run(statement, parameters_));
     }
     return {};
@@ -262,7 +279,7 @@ class SqlStorage final : public Storage {
   }
 
   std::unique_ptr<SqlConnection> connection_;
-  RefContext context_;
+  RefTexts texts_;
   std::size_t run_ = 0, sources_ = 0, consumers_ = 0, entries_ = 0, leases_ = 0, garbage_ = 0, checkpoints_ = 0,
               counters_ = 0, erase_lease_ = 0, erase_garbage_ = 0;
   std::vector<SqlValue> parameters_;

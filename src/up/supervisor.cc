@@ -144,7 +144,8 @@ Supervisor::Verdict Supervisor::check_patience() {
     drain_asked_ = true;
     if (hooks_.drain) hooks_.drain();
   }
-  if (waited_s < options_.patience_s) return Verdict::kGoOn;
+  // A run that has failed has nothing to finish, only to clear away.
+  if (waited_s < options_.patience_s / (state_.run_status() == "failed" ? 6 : 1)) return Verdict::kGoOn;
   fail(std::string(consumers ? "the producer" : "a consumer") + " did not end although nothing is left for it to do");
   return Verdict::kStop;
 }

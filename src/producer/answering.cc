@@ -71,11 +71,15 @@ class Answering {
       LEVADA_RETURN_IF_ERROR(take(std::span(prompts).subspan(next, count)));
       next += count;
       result_.offered += static_cast<std::int64_t>(count);
+      if (rules_.on_progress) rules_.on_progress(std::ssize(result_.samples), wanted(prompts));
     }
     return std::move(result_);
   }
 
  private:
+  std::int64_t wanted(const std::vector<Prompt>& prompts) const {
+    return rules_.max_samples == 0 ? std::ssize(prompts) : std::min(rules_.max_samples, std::ssize(prompts));
+  }
   std::int64_t missing() const {
     if (rules_.max_samples == 0) return INT64_MAX;
     return rules_.max_samples - static_cast<std::int64_t>(result_.samples.size());

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@ struct AnswerRules {
   std::int64_t batch = 8;                 // prompts of one request
   std::int64_t timeout_us = 600'000'000;  // of one request
   std::int64_t attempts = 5;              // of one request, a second apart at first, then twice as long each time
+  std::function<void(std::int64_t kept, std::int64_t wanted)> on_progress = {};  // after each request
 };
 
 struct Preparation {

@@ -38,7 +38,9 @@ Result<Step> CaptureWorker::send(const std::vector<CaptureTask>& tasks) {
       server_->post("/generate", capture_body(tasks, around_.contract, around_.fresh_key), options_.capture_timeout_us);
   if (!response.ok()) return on_lost_reply(tasks, response.status().message());
   if (response->status == 401 || response->status == 403) {
-    return Status(StatusCode::kUnauthenticated, watch_.url() + " refuses the capture token");
+    const std::string refusal = watch_.url() + " refuses the capture token";
+    for (const CaptureTask& task : tasks) (void)fail(task, refusal, false, Written::kNo);
+    return Status(StatusCode::kUnauthenticated, refusal);
   }
   if (response->status != 200) {
     return on_lost_reply(
@@ -46,23 +48,34 @@ Result<Step> CaptureWorker::send(const std::vector<CaptureTask>& tasks) {
   }
   const auto verdicts = read_capture_reply(response->body, tasks, around_.contract, options_.store);
   if (!verdicts.ok()) return on_lost_reply(tasks, verdicts.status().message());
-  for (std::size_t i = 0; i < tasks.size(); ++i) {
-    const CaptureVerdict& verdict = (*verdicts)[i];
-    if (verdict.kind == CaptureVerdict::Kind::kCaptured) {
-      LEVADA_RETURN_IF_ERROR(adopt(tasks[i], verdict.ref));
-    } else {
-      const bool retryable = verdict.kind == CaptureVerdict::Kind::kRetryable;
-      LEVADA_RETURN_IF_ERROR(fail(tasks[i], verdict.error, retryable, Written::kNo));
-    }
-  }
+  LEVADA_RETURN_IF_ERROR(bring_home(tasks, *verdicts));
   return Step::kWorked;
+}
+
+// Every task is told, whatever became of those before it: one left untold would hold up the end of the run.
+Status CaptureWorker::bring_home(const std::vector<CaptureTask>& tasks, const std::vector<CaptureVerdict>& verdicts) {
+  Status first;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    const CaptureVerdict& verdict = verdicts[i];
+    const bool retryable = verdict.kind == CaptureVerdict::Kind::kRetryable;
+    const Status told = verdict.kind == CaptureVerdict::Kind::kCaptured
+                            ? adopt(tasks[i], verdict.ref)
+                            : fail(tasks[i], verdict.error, retryable, Written::kNo);
+    if (first.ok()) first = told;
+  }
+  return first;
 }
 
 // Nobody knows what was written: the same generations are sent again, here or to another server.
 Result<Step> CaptureWorker::on_lost_reply(const std::vector<CaptureTask>& tasks, const std::string& error) {
   LEVADA_LOG_WARNING(watch_.url(), ": a capture of ", tasks.size(), " prompts was lost: ", error);
   watch_.on_failed_call(error);
-  for (const CaptureTask& task : tasks) LEVADA_RETURN_IF_ERROR(fail(task, error, true, Written::kMaybe));
+  Status first;
+  for (const CaptureTask& task : tasks) {
+    const Status told = fail(task, error, true, Written::kMaybe);
+    if (first.ok()) first = told;
+  }
+  LEVADA_RETURN_IF_ERROR(first);
   return Step::kFailed;
 }
 

@@ -61,6 +61,7 @@ class CaptureWorker {
  private:
   Result<Step> claim(std::vector<CaptureTask>& tasks);
   Result<Step> send(const std::vector<CaptureTask>& tasks);
+  Status bring_home(const std::vector<CaptureTask>& tasks, const std::vector<CaptureVerdict>& verdicts);
   Result<Step> on_lost_reply(const std::vector<CaptureTask>& tasks, const std::string& error);
   Status adopt(const CaptureTask& task, const core::SampleRef& ref);
   Status fail(const CaptureTask& task, const std::string& error, bool retryable, fanout::Written written);

@@ -172,10 +172,10 @@ Result<fanout::SnapshotReply> Producer::finish() {
   threads_.clear();
   LEVADA_ASSIGN_OR_RETURN(fanout::SnapshotReply last, snapshot());
   if (!last.stuck.empty()) {
-    std::string list;
+    std::string list = std::to_string(last.stuck.size()) + " captured samples could not be removed:";
     for (std::size_t i = 0; i < std::min(last.stuck.size(), kMostListed); ++i) list += "\n  " + last.stuck[i];
-    return Status(StatusCode::kFailedPrecondition,
-                  std::to_string(last.stuck.size()) + " captured samples could not be removed:" + list);
+    if (failure_.ok()) return Status(StatusCode::kFailedPrecondition, list);
+    return Status(failure_.code(), failure_.message() + "; " + list, failure_.field());
   }
   for (const ServerWatch* watch : watches_) {
     if (!watch->is_up() || watch->store_url().empty()) continue;

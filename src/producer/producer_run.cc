@@ -77,12 +77,17 @@ class ProducerProcess {
     LEVADA_RETURN_IF_ERROR(learn_hidden_size());
     LEVADA_RETURN_IF_ERROR(plan());
     LEVADA_RETURN_IF_ERROR(open_registry());
+    say("capturing");
     auto last = produce(on_progress);
     say_goodbye(last.status());
     return last;
   }
 
  private:
+  void say(const std::string& text) const {
+    if (request_.on_state) request_.on_state(text);
+  }
+
   Status read_contract() {
     contract_.store_id = request_.run.store_id;
     contract_.hidden_size = options_.target_hidden_size;
@@ -120,6 +125,9 @@ class ProducerProcess {
     rules.max_samples = options_.max_prompts;
     rules.batch = options_.answer_batch;
     rules.timeout_us = us(options_.answer_timeout_s);
+    rules.on_progress = [this](std::int64_t kept, std::int64_t wanted) {
+      say("answering prompts " + std::to_string(kept) + "/" + std::to_string(wanted));
+    };
     TokenizePrompt tokenize;
     const auto is_raw = [](const Prompt& prompt) { return prompt.kind != PromptKind::kTokens; };
     if (std::any_of(prompts.begin(), prompts.end(), is_raw)) {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <stop_token>
 #include <string>
 
@@ -27,7 +28,8 @@ struct RunRequest {
   std::string registry_token;        // of consumers
   std::string registry_admin_token;  // of operators; empty: producer operations only from inside
   std::string registry_host = "127.0.0.1";
-  std::uint16_t registry_port = 0;  // 0: any free port
+  std::uint16_t registry_port = 0;                        // 0: any free port
+  std::function<void(const std::string&)> on_state = {};  // what it is doing, for people
 };
 
 // The last snapshot after a clean end: everything removed, no consumer missing. A Status says why the run failed, or

@@ -65,7 +65,9 @@ class ScriptedServer {
   }
 
   const std::string& url() const { return url_; }
-  std::string store_url() const { return "shm://" + url_; }
+  // Made up, unless a real store serves the arena.
+  std::string store_url() const { return real_store_url.empty() ? "shm://" + url_ : real_store_url; }
+  std::string real_store_url;
   store::Arena* arena() { return arena_.get(); }
   std::int64_t captures() const { return captures_; }
   const std::vector<std::string>& extra_keys() const { return extra_keys_; }

@@ -213,10 +213,20 @@ Result<Metrics> Trainer::evaluate(std::span<const Sample> samples) {
   return metrics;
 }
 
+// Ranks hold equal state: rank 0 writes, all learn how it went before they go on.
 Result<std::filesystem::path> Trainer::save() {
   if (options_.output_dir.empty()) return invalid_argument("is needed for checkpoints", "output_dir");
-  Result<std::filesystem::path> saved = internal_error("not saved");
-  LEVADA_RETURN_IF_ERROR(nn::guarded("saving", [&] { saved = save_checkpoint(contract(), state_); }));
+  Result<std::filesystem::path> saved = checkpoint_folder(options_, state_.steps);
+  const bool writes = collective_ == nullptr || collective_->rank() == 0;
+  if (writes) {
+    const Status ran = nn::guarded("saving", [&] { saved = save_checkpoint(contract(), state_); });
+    if (!ran.ok()) saved = ran;
+  }
+  if (collective_ != nullptr && collective_->world() > 1) {
+    double written = writes && saved.ok() ? 1 : 0;
+    LEVADA_RETURN_IF_ERROR(collective_->all_reduce_sum(std::span<double>(&written, 1)));
+    if (written == 0 && saved.ok()) saved = unavailable("rank 0 could not write the checkpoint");
+  }
   return saved;
 }
 

@@ -56,6 +56,7 @@ Status produce(const recipe::FanoutRecipe& recipe, std::stop_token stop) {
   request.registry_admin_token = tokens.registry_admin;
   request.registry_host = recipe.fanout.bind;
   request.registry_port = static_cast<std::uint16_t>(recipe.fanout.port);
+  request.on_state = [](const std::string& text) { tell(up::StateEvent{text}); };
   const auto on_progress = [](const fanout::SnapshotReply& snapshot) { tell(event_of(snapshot)); };
   LEVADA_ASSIGN_OR_RETURN(const fanout::SnapshotReply last, producer::run_producer(request, stop, on_progress));
   tell(event_of(last));

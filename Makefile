@@ -4,7 +4,7 @@
 .PHONY: help setup build run test bench lint interop clean
 
 help:
-	@echo "make run      set up, build, and serve SmolLM2-135M-Instruct on the CPU at http://127.0.0.1:30000"
+	@echo "make run      set up, build, serve SmolLM2 on the CPU at http://127.0.0.1:30000 and train three drafts on it"
 	@echo "make build    set up and build build/release/levada"
 	@echo "make test     set up, build, and run every test (release, ASan+UBSan, TSan, Python clients)"
 	@echo "make bench    run the benches and print their JSON"
@@ -19,7 +19,7 @@ build: setup
 	@scripts/build.sh release
 
 run: build
-	@build/release/levada serve --recipe recipes/serve.yaml
+	@build/release/levada up recipes/quickstart.yaml
 
 test: setup
 	@scripts/test.sh

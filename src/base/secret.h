@@ -11,8 +11,10 @@ namespace levada {
 
 inline bool equal_in_constant_time(std::string_view given, std::string_view expected) {
   if (given.size() != expected.size()) return false;
-  unsigned char difference = 0;
-  for (std::size_t i = 0; i < given.size(); ++i) difference |= static_cast<unsigned char>(given[i] ^ expected[i]);
+  volatile unsigned char difference = 0;  // so that no compiler stops at the first one
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    difference = static_cast<unsigned char>(difference | (given[i] ^ expected[i]));
+  }
   return difference == 0;
 }
 

@@ -22,6 +22,8 @@ using Words = std::span<const char* const>;  // what stands behind the command's
 int serve_command(Words words);
 int up_command(Words words);
 int plan_command(Words words);
+int produce_command(Words words);
+int train_command(Words words);
 int status_command(Words words);
 int bench_command(Words words);
 int doctor_command(Words words);

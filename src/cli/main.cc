@@ -16,6 +16,8 @@ constexpr std::array kCommands{
     Command{"serve", levada::cli::serve_command, "serve a model over HTTP (levada serve --help lists every flag)"},
     Command{"up", levada::cli::up_command, "run a recipe: serve, capture, train several drafts at once"},
     Command{"plan", levada::cli::plan_command, "print which processes a recipe would run"},
+    Command{"produce", levada::cli::produce_command, "one role of `up`: the registry and the producer of a recipe"},
+    Command{"train", levada::cli::train_command, "one role of `up`: a recipe's consumer (--consumer-id)"},
     Command{"status", levada::cli::status_command, "say how a run of `levada up` stands"},
     Command{"bench", levada::cli::bench_command, "measure: levada bench radix|sched|decode|http --json"},
     Command{"doctor", levada::cli::doctor_command, "say what this machine can and can't do"},

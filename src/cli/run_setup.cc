@@ -2,11 +2,16 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
+#include <set>
+#include <span>
 
+#include "base/hash.h"
 #include "cli/model_locator.h"
 #include "files/gguf.h"
 #include "model/config.h"
+#include "recipe/launch_plan.h"
 
 namespace levada::cli {
 namespace {
@@ -14,6 +19,12 @@ namespace {
 constexpr std::int64_t kDraftLayers = 5;  // of a draft whose depth nobody says
 
 std::int64_t microseconds(double seconds) { return static_cast<std::int64_t>(std::llround(seconds * 1e6)); }
+
+std::string joined(const std::vector<std::string>& items) {
+  std::string list;
+  for (const std::string& item : items) list += (list.empty() ? "" : ",") + item;
+  return list;
+}
 
 Result<model::ModelConfig> read_target(const std::string& name) {
   LEVADA_ASSIGN_OR_RETURN(const std::filesystem::path path, locate_model(name));
@@ -93,6 +104,60 @@ fanout::RunConfig run_config_of(const recipe::FanoutRecipe& recipe) {
                .retry_backoff_us = microseconds(fanout.capture_retry_backoff_s),
                .removal_interval_us = microseconds(fanout.drain_interval_s)};
   return run;
+}
+
+Result<producer::Options> producer_options_of(const recipe::FanoutRecipe& recipe) {
+  const recipe::WindowedFanoutSection& fanout = recipe.fanout;
+  producer::Options options;
+  options.prompts = recipe.data.prompts();
+  options.max_prompts = recipe.data.max_prompts;
+  options.max_length = recipe.data.max_length;
+  if (recipe.levada.answer_max_tokens) options.max_answer_tokens = *recipe.levada.answer_max_tokens;
+  options.epochs = recipe.training.num_epochs;
+  options.prompt_seed = recipe.training.prompt_seed.value_or(recipe.training.seed);
+  options.control_dir = recipe.disaggregated.control_dir;
+  options.server_urls = joined(recipe::server_urls(recipe));
+  options.target_model = recipe.model.target_model_path;
+  LEVADA_ASSIGN_OR_RETURN(const std::vector<std::int64_t> layers, captured_layers(recipe));
+  std::vector<std::string> words;
+  for (const std::int64_t layer : layers) words.push_back(std::to_string(layer));
+  options.aux_layer_ids = joined(words);
+  LEVADA_ASSIGN_OR_RETURN(const train::DraftConfig draft, draft_config_of(recipe, recipe.consumers[0]));
+  options.target_hidden_size = draft.hidden;  // a draft reads its target's states as wide as they are
+  options.capture_batch_size = fanout.capture_batch_size;
+  options.producer_concurrency = recipe.runtime.producer_concurrency;
+  options.capture_timeout_s = fanout.capture_timeout_s;
+  options.store_transport = recipe.levada.transport;
+  return options;
+}
+
+consumer::Options consumer_options_of(const recipe::FanoutRecipe& recipe, const recipe::Consumer& consumer) {
+  consumer::Options options;
+  options.consumer_id = consumer.consumer_id;
+  options.control_dir = recipe.disaggregated.control_dir;
+  // A port that the recipe names is better than what an earlier start may have left in the run's card.
+  if (recipe.fanout.port != 0) {
+    options.registry_url = "http://" + recipe.fanout.bind + ":" + std::to_string(recipe.fanout.port);
+  }
+  options.start_wait_s = recipe.fanout.consumer_registration_timeout_s;
+  options.idle_timeout_s = recipe.fanout.consumer_idle_timeout_s;
+  options.read_margin_s = recipe.fanout.read_margin_s;
+  return options;
+}
+
+std::string training_hash(const train::Options& options, const train::DraftConfig& draft) {
+  train::Options copy = options;
+  OptionTable table;
+  train::describe(table, copy);
+  std::string text = train::draft_config_json(draft);
+  const std::set<std::string> elsewhere = {"threads",       "output_dir",      "log_interval",
+                                           "save_interval", "max_checkpoints", "eval_interval"};
+  for (const OptionTable::Option& option : table.options()) {
+    if (elsewhere.count(option.name()) == 0) text += option.path() + "=" + option.value() + "\n";
+  }
+  char hash[17];
+  std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(hash64(std::as_bytes(std::span(text)))));
+  return hash;
 }
 
 train::Options trainer_options_of(const recipe::FanoutRecipe& recipe, const recipe::Consumer& consumer) {

@@ -5,10 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "consumer/options.h"
 #include "fanout/run_config.h"
+#include "producer/options.h"
 #include "recipe/fanout_recipe.h"
 #include "train/draft_config.h"
 #include "train/options.h"
@@ -19,11 +22,17 @@ namespace levada::cli {
 fanout::RunConfig run_config_of(const recipe::FanoutRecipe& recipe);
 fanout::ConsumerSpec window_of(const recipe::FanoutRecipe& recipe, const recipe::Consumer& consumer);
 
+// kInvalidArgument if the drafts do not fit together.
+Result<producer::Options> producer_options_of(const recipe::FanoutRecipe& recipe);
+consumer::Options consumer_options_of(const recipe::FanoutRecipe& recipe, const recipe::Consumer& consumer);
 train::Options trainer_options_of(const recipe::FanoutRecipe& recipe, const recipe::Consumer& consumer);
 
 // The draft's geometry: the recipe's draft_model_config, or the target's own shapes with the recipe's number of layers;
 // single fields of the recipe go on top. Reads the target's config (not its weights).
 Result<train::DraftConfig> draft_config_of(const recipe::FanoutRecipe& recipe, const recipe::Consumer& consumer);
+
+// Changes with whatever changes what `options` and `draft` train; not with where it is kept or on how many threads.
+std::string training_hash(const train::Options& options, const train::DraftConfig& draft);
 
 // Target layers that the run captures. kInvalidArgument if two drafts want different ones.
 Result<std::vector<std::int64_t>> captured_layers(const recipe::FanoutRecipe& recipe);

@@ -1,15 +1,11 @@
 // Composes one serving process. Construction order is destruction order reversed: device, model, worker, server,
 // outbox, scheduler, api.
-#include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <mutex>
 #include <utility>
 
 #include "base/log.h"
@@ -20,6 +16,7 @@
 #include "cli/engine_setup.h"
 #include "cli/model_locator.h"
 #include "cli/server_options.h"
+#include "cli/signal_watch.h"
 #include "recipe/command_line.h"
 #include "recipe/recipe.h"
 #include "sched/scheduler.h"
@@ -73,54 +70,7 @@ sched::Limits limits_of(const Engine& engine, const text::Tokenizer& tokenizer) 
   return limits;
 }
 
-// Takes SIGINT and SIGTERM on a thread of its own; every thread made after it has them blocked. While a stop action is
-// set the first signal calls it. Any other signal, while a model loads or when stopping takes too long, ends the process.
-class StopSignals {
- public:
-  StopSignals() {
-    sigemptyset(&set_);
-    for (const int signal : {SIGINT, SIGTERM, kWake}) sigaddset(&set_, signal);
-    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-    std::signal(SIGPIPE, SIG_IGN);
-    watcher_ = Thread("levada-signals", [this] { watch(); });
-  }
-  ~StopSignals() {
-    {
-      std::lock_guard lock(mutex_);
-      closing_ = true;
-    }
-    kill(getpid(), kWake);
-  }
-  // `stop` must not block; on_stop({}) before what it uses goes.
-  void on_stop(std::function<void()> stop) {
-    std::lock_guard lock(mutex_);
-    stop_ = std::move(stop);
-  }
-
- private:
-  static constexpr int kWake = SIGUSR1;
-
-  void watch() {
-    for (;;) {
-      int signal = 0;
-      sigwait(&set_, &signal);
-      std::lock_guard lock(mutex_);
-      if (closing_) return;
-      if (signal == kWake) continue;
-      if (!stop_) _exit(128 + signal);
-      LEVADA_LOG_INFO("signal ", signal, ": stopping; once more ends the process at once");
-      std::exchange(stop_, nullptr)();
-    }
-  }
-
-  sigset_t set_{};
-  std::mutex mutex_;
-  std::function<void()> stop_;
-  bool closing_ = false;
-  Thread watcher_;  // last: joined while the fields above still live
-};
-
-Status serve(const ServerOptions& options, const OptionTable& table, StopSignals& signals) {
+Status serve(const ServerOptions& options, const OptionTable& table, SignalWatch& signals) {
   LEVADA_RETURN_IF_ERROR(serve::check_options(options.serve));
   SystemClock clock;
   const std::string served_name =
@@ -188,7 +138,7 @@ int serve_command(Words words) {
   const Result<LogLevel> level = parse_log_level(options.log_level);
   if (!level.ok()) return report(level.status());
   set_log_level(*level);
-  StopSignals signals;
+  SignalWatch signals;
   const Status status = serve(options, table, signals);
   return status.ok() ? kExitOk : report(status);
 }

@@ -141,7 +141,13 @@ class Run {
         conclude(now);
       };
     }
-    const up::SupervisorOptions options{.train = train, .exit_when_done = options_.exit_when_done};
+    // What a capture cut short may still write is removed only once its call has timed out; then come the tries.
+    const recipe::WindowedFanoutSection& fanout = command_.recipe.fanout;
+    const up::SupervisorOptions options{
+        .train = train,
+        .exit_when_done = options_.exit_when_done,
+        .patience_s =
+            60 + fanout.capture_timeout_s + static_cast<double>(fanout.drain_tries) * fanout.drain_interval_s};
     const SystemClock clock;
     up::Supervisor supervisor(plan, options, std::move(hooks), clock, signals, *view, state);
     const int signal = supervisor.run();

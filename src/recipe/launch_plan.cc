@@ -121,6 +121,8 @@ Command consumer_command(const FanoutRecipe& recipe, const PlanContext& context,
   command.kind = RoleKind::kConsumer;
   command.argv = role_argv(context, "train");
   add(command.argv, "--consumer-id", consumer.consumer_id);
+  command.argv.push_back(
+      "--takeover");  // the launcher starts one process per consumer: an older session is a dead one's
   command.env.push_back({kConsumerIdEnv, consumer.consumer_id});
   if (recipe.on_cuda()) {
     const auto& own = consumer.cuda_visible_device;

@@ -42,7 +42,8 @@ constexpr const char* kPlanOfCpuRecipe = R"({
         "train",
         "r.yaml",
         "--consumer-id",
-        "b4"
+        "b4",
+        "--takeover"
       ],
       "env": {
         "SPECFORGE_FANOUT_CONSUMER_ID": "b4",

@@ -2,6 +2,7 @@
 
 #include <strings.h>
 
+#include "base/secret.h"
 #include "registry/message_json.h"
 
 namespace levada::registry {
@@ -16,14 +17,6 @@ using fanout::Role;
 
 constexpr std::size_t kMaxBodyBytes = 1 << 20;
 constexpr std::string_view kPrefix = "/v1/fanout/";
-
-// The time taken depends on the lengths alone, so that a token can't be guessed byte by byte.
-bool equal_in_constant_time(std::string_view given, std::string_view expected) {
-  if (given.size() != expected.size()) return false;
-  unsigned char difference = 0;
-  for (std::size_t i = 0; i < given.size(); ++i) difference |= static_cast<unsigned char>(given[i] ^ expected[i]);
-  return difference == 0;
-}
 
 std::string_view bearer_token(const http::Request& request) {
   constexpr std::string_view kScheme = "bearer ";

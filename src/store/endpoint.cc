@@ -194,11 +194,4 @@ void tune_on_loopback(const Fd& socket) {
   ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
 }
 
-bool equal_in_constant_time(std::string_view a, std::string_view b) {
-  volatile unsigned char difference = a.size() == b.size() ? 0 : 1;
-  for (std::size_t i = 0; i < b.size(); ++i)
-    difference = difference | static_cast<unsigned char>((i < a.size() ? a[i] : '\0') ^ b[i]);
-  return difference == 0;
-}
-
 }  // namespace levada::store

@@ -43,7 +43,4 @@ void set_timeouts(const Fd& socket, std::int64_t timeout_us);
 // machines the system's own tuning knows better.
 void tune_on_loopback(const Fd& socket);
 
-// Equal or not in a time that doesn't depend on where they differ.
-bool equal_in_constant_time(std::string_view a, std::string_view b);
-
 }  // namespace levada::store

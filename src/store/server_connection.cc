@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/secret.h"
 #include "store/endpoint.h"
 
 namespace levada::store {

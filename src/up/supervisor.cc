@@ -15,6 +15,8 @@ namespace {
 constexpr int kTickMs = 50;
 constexpr double kProbeEvery = 0.2;
 constexpr double kStatusEvery = 1;
+constexpr double kDrainAfter = 0.5;
+constexpr double kFailedPatience = 10;
 
 }  // namespace
 
@@ -140,11 +142,13 @@ Supervisor::Verdict Supervisor::check_patience() {
   if (consumers == producer) return Verdict::kGoOn;
   if (!waiting_since_s_) waiting_since_s_ = now_s();
   const double waited_s = now_s() - *waiting_since_s_;
-  if (consumers && !drain_asked_ && waited_s > options_.patience_s / 30) {
+  if (consumers && !drain_asked_ && waited_s > kDrainAfter) {
     drain_asked_ = true;
     if (hooks_.drain) hooks_.drain();
   }
-  if (waited_s < options_.patience_s) return Verdict::kGoOn;
+  // A run that has failed has nothing to finish, only to clear away.
+  if (waited_s < std::min(options_.patience_s, state_.run_status() == "failed" ? kFailedPatience : options_.patience_s))
+    return Verdict::kGoOn;
   fail(std::string(consumers ? "the producer" : "a consumer") + " did not end although nothing is left for it to do");
   return Verdict::kStop;
 }

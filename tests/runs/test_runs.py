@@ -1,0 +1,129 @@
+"""The gate run of the fan-out spec, and what must hold when its processes are stopped and killed."""
+import json
+import os
+import signal
+import subprocess
+
+import requests
+
+from conftest import FANOUT, processes_in
+
+
+def test_one_producer_three_consumers(make_run):
+    run = make_run().start()
+    assert run.wait() == 0, run.text()
+    summary = run.check_gate()
+    assert summary["peak_live_refs"] <= 48 and summary["peak_live_bytes"] <= 1 << 26
+    printed = (run.folder / "up.log").read_text()
+    assert "48 of 48" in printed and "24/24" in printed and "recaptures" in printed
+
+
+def test_one_producer_one_consumer(make_run):
+    run = make_run(consumers=((4, 64),)).start()
+    assert run.wait() == 0, run.text()
+    run.check_gate(recaptures=0)
+
+
+def test_tight_limits_recapture_and_still_end_well(make_run):
+    run = make_run().start(FANOUT + "max_live_refs=6", FANOUT + "max_outstanding_per_consumer=2",
+                           FANOUT + "max_prefetch_per_consumer=2")
+    assert run.wait() == 0, run.text()
+    summary = run.check_gate()
+    assert summary["peak_live_refs"] <= 6
+
+
+def test_a_completed_run_is_told_again_and_not_trained_again(make_run):
+    run = make_run(consumers=((4, 64),), prompts=8).start()
+    assert run.wait() == 0, run.text()
+    first = run.check_gate()
+    assert run.start().wait(20) == 0
+    assert run.summary() == first
+    assert "completed earlier" in (run.folder / "up.log").read_text()
+    assert run.start(flags=("--exit-when-done", "--fresh")).wait() == 0, run.text()
+    run.check_gate()
+
+
+def test_the_server_answers_while_it_trains_and_afterwards(make_run):
+    run = make_run(consumers=((4, 64),), prompts=8).start(flags=())
+    url = f"http://127.0.0.1:{run.port}"
+    run.until(lambda: "is ready" in (run.folder / "up.log").read_text())
+
+    def ask():
+        model = requests.get(url + "/v1/models", timeout=10).json()["data"][0]["id"]
+        body = {"model": model, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
+        return requests.post(url + "/v1/chat/completions", json=body, timeout=60)
+
+    assert ask().status_code == 200
+    run.until(lambda: "serving goes on" in (run.folder / "up.log").read_text())
+    assert ask().status_code == 200
+    assert run.summary()["ok"]
+    run.launcher.send_signal(signal.SIGINT)
+    assert run.wait(60) == 130, run.text()
+    run.check_gate()
+
+
+def test_a_stopped_run_is_taken_up_again(make_run):
+    run = make_run().start()
+    run.until(lambda: run.steps_of("b4") >= 3)
+    run.launcher.send_signal(signal.SIGINT)
+    run.launcher.send_signal(signal.SIGINT)  # changes nothing
+    assert run.wait(60) == 130, run.text()
+    run.check_nothing_is_left()
+    assert not run.summary()["ok"]
+    assert run.start().wait() == 0, run.text()
+    run.check_gate()
+
+
+def test_a_launcher_killed_outright_leaves_no_process_and_can_be_started_again(make_run):
+    run = make_run().start()
+    run.until(lambda: run.steps_of("b4") >= 2)
+    run.launcher.kill()
+    run.launcher.wait()
+    run.output.close()
+    for _ in range(400):
+        if not processes_in(run.folder):
+            break
+        subprocess.run(["sleep", "0.05"], check=True)
+    assert processes_in(run.folder) == []
+    # What a capture cut short may still write is removed only after this time.
+    assert run.start(FANOUT + "capture_timeout_s=5").wait() == 0, run.text()
+    run.check_gate()
+
+
+def test_a_killed_consumer_is_started_again_and_misses_nothing(make_run):
+    run = make_run().start("levada.max_restarts=1", "training.save_interval=2")
+    run.until(lambda: run.steps_of("b8") >= 3)
+    assert run.kill("train", "b8")
+    assert run.wait() == 0, run.text()
+    run.check_gate()
+
+
+def test_without_restarts_a_killed_consumer_fails_the_run_and_the_others_finish(make_run):
+    run = make_run().start(FANOUT + "detach_grace_s=2", FANOUT + "consumer_heartbeat_timeout_s=3",
+                           FANOUT + "consumer_heartbeat_interval_s=1")
+    run.until(lambda: run.steps_of("b8") >= 1)
+    assert run.kill("train", "b8")
+    assert run.wait() == 1, run.text()
+    summary = run.summary()
+    assert not summary["ok"]
+    assert [one["step"] for one in summary["consumers"] if one["id"] != "b8"] == [24, 24], run.text()
+    run.check_nothing_is_left()
+
+
+def test_status_tells_how_a_run_stands(make_run):
+    run = make_run(consumers=((4, 64),), prompts=8).start()
+    run.until(lambda: (run.folder / "control/up.json").exists())
+    status = subprocess.run([run.binary, "status", str(run.folder / "control")], capture_output=True, text=True)
+    assert status.returncode == 0 and f"process {run.launcher.pid}" in status.stdout
+    assert run.wait() == 0, run.text()
+    status = subprocess.run([run.binary, "status", str(run.recipe), "--json"], capture_output=True, text=True)
+    assert json.loads(status.stdout) == run.summary()
+
+
+def test_two_launchers_of_one_run_are_refused(make_run):
+    run = make_run(consumers=((4, 64),), prompts=8).start()
+    run.until(lambda: (run.folder / "control/up.lock").exists())
+    second = subprocess.run([run.binary, "up", str(run.recipe)], capture_output=True, text=True)
+    assert second.returncode == 2 and "in use by another" in second.stderr
+    assert run.wait() == 0, run.text()
+    assert os.path.exists(run.folder / "summary.json")

@@ -94,6 +94,17 @@ TEST(FanoutRun, F3ARestartThatOnlyTheNextCaptureRevealsIsToldBeforeAnythingIsAdo
   run.expect_clean_end();
 }
 
+TEST(FanoutRun, F3AServerThatComesBackWithItsStoreElsewhereLosesTheOldOnesRefs) {
+  TestRun run({});
+  ASSERT_TRUE(run.workers[0]->step().ok());
+  run.servers[0]->restart();
+  run.servers[0]->real_store_url = "tcp://another-port";
+  ASSERT_TRUE(run.watch(0).ok());
+  EXPECT_EQ(run.registry().snapshot().entries.at("ready"), 0);
+  ASSERT_TRUE(run.run_to_end());
+  run.expect_clean_end();
+}
+
 TEST(FanoutRun, F5AnErrorRowFailsItsOwnTaskAloneAndIsTriedAgainUnderTheNextGeneration) {
   TestRun run({});
   run.servers[0]->fault = times(1, ServerFault::kErrorRow);

@@ -34,23 +34,28 @@ Status RemovalWorker::remove(const fanout::Removal& removal) {
 }
 
 // The store its ref names, and that of each server it was ever sent to: two arenas may hold the same key. A server that is
-// down for good has no memory; one that has not yet said where its store is must be waited for.
+// down for good has no memory; one that has not yet said where its store is must be waited for. A store that none of its
+// servers names any more belonged to an earlier life of one of them.
 std::set<std::string> RemovalWorker::stores_of(const fanout::Removal& removal,
                                                std::vector<std::string>& unknown) const {
   std::set<std::string> urls;
-  if (!removal.store_url.empty()) urls.insert(removal.store_url);
+  std::size_t known = 0;
+  bool is_refs_store_gone = false;
   for (const ServerWatch* watch : watches_) {
-    const bool was_sent_there =
-        std::find(removal.servers.begin(), removal.servers.end(), watch->url()) != removal.servers.end();
     const std::string url = watch->store_url();
-    if (watch->is_gone()) {
-      urls.erase(url);
-    } else if (was_sent_there && !url.empty()) {
-      urls.insert(url);
-    } else if (was_sent_there) {
+    const auto named = std::find(removal.servers.begin(), removal.servers.end(), watch->url());
+    if (watch->is_gone()) is_refs_store_gone = is_refs_store_gone || url == removal.store_url;
+    if (named == removal.servers.end()) continue;
+    known += 1;
+    if (watch->is_gone()) continue;
+    if (url.empty()) {
       unknown.push_back(removal.source_sample_id + ": " + watch->url() + " does not answer");
+    } else {
+      urls.insert(url);
     }
   }
+  const bool others_may_hold_it = known < removal.servers.size() || removal.servers.empty();
+  if (!removal.store_url.empty() && !is_refs_store_gone && others_may_hold_it) urls.insert(removal.store_url);
   return urls;
 }
 

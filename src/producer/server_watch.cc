@@ -83,15 +83,21 @@ Status ServerWatch::on_captured(const core::SampleRef& ref, fanout::RegistryApi&
 
 // The registry is told outside the lock: two callers may tell it the same, which changes nothing.
 Status ServerWatch::learn(const std::string& store_url, std::uint64_t incarnation, fanout::RegistryApi& registry) {
+  std::string old_url;
   {
     std::lock_guard lock(mutex_);
     if (store_url_ == store_url && incarnation_ == incarnation) return {};
+    if (store_url_ != store_url) old_url = store_url_;
   }
-  const auto lost = registry.call(fanout::ServerLostRequest{store_url, incarnation});
-  if (!lost.ok()) return unavailable("server_lost: " + lost.error().message);
-  if (lost->lost > 0) {
-    LEVADA_LOG_WARNING(url_, " has a new arena: ", lost->lost, " captured samples are gone");
+  std::int64_t lost = 0;
+  for (const auto& request :
+       {fanout::ServerLostRequest{old_url, 0}, fanout::ServerLostRequest{store_url, incarnation}}) {
+    if (request.store_url.empty()) continue;
+    const auto reply = registry.call(request);
+    if (!reply.ok()) return unavailable("server_lost: " + reply.error().message);
+    lost += reply->lost;
   }
+  if (lost > 0) LEVADA_LOG_WARNING(url_, " has a new arena: ", lost, " captured samples are gone");
   std::lock_guard lock(mutex_);
   store_url_ = store_url;
   incarnation_ = incarnation;

@@ -53,12 +53,12 @@ void ask_to_drain(const std::string& host, std::int64_t port, const std::string&
   static_cast<void>(client.call(fanout::DrainRequest{}));
 }
 
-up::RunState first_state(const recipe::FanoutRecipe& recipe, const recipe::LaunchPlan& plan) {
+up::RunState first_state(const recipe::FanoutRecipe& recipe, const recipe::LaunchPlan& plan, bool train) {
   up::RunState state(recipe.run_id, recipe.data.max_prompts * recipe.training.num_epochs,
                      {recipe.fanout.max_live_refs, recipe.fanout.max_live_bytes});
-  for (const auto* commands : {&plan.services, &plan.commands}) {
-    for (const recipe::Command& command : *commands) state.add_role(command.label, command.kind);
-  }
+  for (const recipe::Command& command : plan.services) state.add_role(command.label, command.kind);
+  if (!train) return state;
+  for (const recipe::Command& command : plan.commands) state.add_role(command.label, command.kind);
   for (const recipe::Consumer& consumer : recipe.consumers) {
     state.add_trainer(consumer.consumer_id, recipe.steps_of(consumer));
   }
@@ -119,7 +119,7 @@ class Run {
     LEVADA_RETURN_IF_ERROR(check_ports(command_, train, context));
     const recipe::LaunchPlan plan = recipe::make_plan(command_.recipe, context);
     for (const std::string& note : plan.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
-    up::RunState state = first_state(command_.recipe, plan);
+    up::RunState state = first_state(command_.recipe, plan, train);
     const int signal = supervise(plan, context, train, signals, state);
     return train ? finish(state, signal) : exit_code(state.failure.empty(), signal);
   }

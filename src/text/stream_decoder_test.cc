@@ -211,7 +211,8 @@ TEST(StreamDecoder, HowBytesAreCutIntoTokensDoesNotChangeTheText) {
 }
 
 TEST(StreamDecoder, ALongStopThatAlmostMatchesIsNotScannedAnewWithEveryToken) {
-  const std::string stop = std::string(20'000, 'a') + "b";
+  std::string stop(20'000, 'a');
+  stop.push_back('b');
   const Answer answer = stream(std::vector<Token>(60'000, 0), {stop});
   EXPECT_EQ(answer.text, std::string(60'000, 'a'));
 }

@@ -33,7 +33,7 @@ Json item_of(const CaptureTask& task, const CaptureContract& contract) {
   Json item{{"store_id", contract.store_id},        {"sample_id", task.order.source_sample_id},
             {"gen", task.order.generation},         {"replace", task.order.replace},
             {"features", {{"aux", kHiddenStates}}}, {"layers", {{"aux", contract.aux_layer_ids}}},
-            {"passthrough", Json::array()}};
+            {"dtype", to_string(contract.dtype)},   {"passthrough", Json::array()}};
   item["passthrough"].push_back(passthrough(kInputIds, {sample.input_ids.begin(), sample.input_ids.end()}));
   item["passthrough"].push_back(passthrough(kLossMask, {sample.loss_mask.begin(), sample.loss_mask.end()}));
   return item;

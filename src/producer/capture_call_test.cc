@@ -56,7 +56,7 @@ TEST_F(CaptureCallTest, Q1TheBodyIsThePatchCarriersForm) {
   const Json wanted = Json::parse(R"({
     "input_ids": [[5, 6, 7]], "extra_key": ["nonce"], "sampling_params": {"temperature": 0.0, "max_new_tokens": 1},
     "spec_capture": [{"store_id": "store", "sample_id": "run:x", "gen": 3, "replace": true,
-      "features": {"aux": "hidden_states"}, "layers": {"aux": [1, 2]},
+      "features": {"aux": "hidden_states"}, "layers": {"aux": [1, 2]}, "dtype": "bfloat16",
       "passthrough": [{"name": "input_ids", "data": [5, 6, 7], "shape": [1, 3], "dtype": "int64"},
                       {"name": "loss_mask", "data": [0, 1, 1], "shape": [1, 3], "dtype": "int64"}]}]})");
   EXPECT_EQ(body, wanted);

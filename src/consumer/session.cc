@@ -44,6 +44,11 @@ Status status_of(const fanout::Error& error) {
   return Status(code_of(error.code), "registry: " + std::string(to_string(error.code)) + ": " + error.message);
 }
 
+bool has_completed(const Status& refusal, const std::string& consumer_id) {
+  return refusal.code() == StatusCode::kFailedPrecondition &&
+         refusal.message().find(consumer_id + " is completed") != std::string::npos;
+}
+
 class Session::Patience {
  public:
   Patience(const Clock& clock, Pause& pause, std::int64_t limit_us)
@@ -210,10 +215,9 @@ Status Session::report_lost(std::int64_t position, std::int64_t generation, fano
 Result<fanout::CompleteReply> Session::complete(std::int64_t step, std::int64_t cursor, bool allow_partial) {
   const auto not_done = [](const fanout::RegisterReply&) -> std::optional<fanout::CompleteReply> { return {}; };
   auto reply = numbered(fanout::CompleteConsumerRequest{{}, step, cursor, allow_partial}, not_done);
-  // The reply was lost and the registry restarted: who has completed can't register again, and is told so.
-  const bool had_happened = reply.status().code() == StatusCode::kFailedPrecondition &&
-                            reply.status().message().find(who_.consumer_id + " is completed") != std::string::npos;
-  if (had_happened) return fanout::CompleteReply{true, registration().total_samples - cursor};
+  // The reply was lost and the registry restarted.
+  if (has_completed(reply.status(), who_.consumer_id))
+    return fanout::CompleteReply{true, registration().total_samples - cursor};
   return reply;
 }
 

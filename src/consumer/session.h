@@ -27,6 +27,9 @@ namespace levada::consumer {
 // The Status that an error of the protocol becomes for this side.
 Status status_of(const fanout::Error& error);
 
+// Whether a refusal says that the consumer has completed before: who has can't register again.
+bool has_completed(const Status& refusal, const std::string& consumer_id);
+
 class Session {
  public:
   struct Options {

@@ -8,6 +8,13 @@
 namespace levada::producer {
 namespace {
 
+// Of random faults; an instrumented build has time for a tenth.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr unsigned kHistories = 30;
+#else
+constexpr unsigned kHistories = 300;
+#endif
+
 using State = fanout::EntryState;
 
 // The next `count` capture calls misbehave like this.
@@ -301,7 +308,7 @@ TEST(FanoutRun, T16RandomFaultsNeverChangeWhatIsTrainedNorLeaveAnythingBehind) {
   constexpr ServerFault kFaults[] = {ServerFault::kRequestLost,  ServerFault::kReplyLost,  ServerFault::kErrorRow,
                                      ServerFault::kMalformedRow, ServerFault::kForeignRow, ServerFault::kFewRows,
                                      ServerFault::kRefused};
-  for (unsigned seed = 0; seed < 300; ++seed) {
+  for (unsigned seed = 0; seed < kHistories; ++seed) {
     std::mt19937 random(seed);
     const auto chance = [&](unsigned percent) { return random() % 100 < percent; };
     TestRunShape shape;

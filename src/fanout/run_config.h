@@ -55,6 +55,9 @@ struct RunConfig {
 
   std::int64_t max_capture_retries = 2;
   std::int64_t removal_tries = 40;
+  // The capture servers answer a generation that they are sent again from their journal, with one writer per sample at a
+  // time: so that a lost reply, or a producer's death, costs no generation.
+  bool servers_keep_journal = true;
   bool abort_on_consumer_failure = false;
   std::int64_t max_lead = 0;  // a leader waits when this many positions ahead of the slowest consumer; 0: never
   Times times;

@@ -80,9 +80,8 @@ void SimProducer::send(Capture& capture) {
 
 void SimProducer::report_failure(Capture& capture) {
   const CaptureOrder& order = capture.order;
-  FailCaptureRequest request{order.source_index, order.generation, order.nonce, "failed", true, Written::kNo, true};
+  FailCaptureRequest request{order.source_index, order.generation, order.nonce, "failed", true, Written::kNo};
   request.written = capture.reply_lost ? Written::kMaybe : Written::kNo;
-  request.journal = world_.dice.one_in(2);
   const auto answer = world_.call(request);
   if (answer) done(capture);
 }

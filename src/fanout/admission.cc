@@ -186,6 +186,18 @@ void shed_for_needs(RunState& state, std::int64_t now_us) {
   }
 }
 
+// One more than may be passed over has failed: which, and why.
+std::string too_many_failed(const RunState& state) {
+  std::string reason = std::to_string(state.count(Count::kSkippedSamples)) + " samples cannot be captured, skip_failed is " +
+                       std::to_string(state.config().skip_failed);
+  for (const std::int64_t p : state.present()) {
+    const EntryRow& row = state.entry(p).row;
+    if (row.state != EntryState::kFailed) continue;
+    reason += "; " + state.config().sources[static_cast<std::size_t>(p)].sample_id + ": " + row.last_error;
+  }
+  return reason;
+}
+
 bool is_empty(const RunState& state) { return state.present().empty() && state.garbage.empty(); }
 
 void update_status(RunState& state) {
@@ -193,6 +205,13 @@ void update_status(RunState& state) {
     return std::all_of(state.consumers.begin(), state.consumers.end(), predicate);
   };
   const auto failed = [](const Consumer& c) { return c.row.state == ConsumerState::kFailed; };
+  const std::int64_t may_fail = state.config().skip_failed;
+  if (state.is_active() && may_fail > 0 && state.count(Count::kSkippedSamples) > may_fail) {
+    state.run.status = RunStatus::kFailed;
+    state.run.fail_reason = too_many_failed(state);
+    state.mark_run();
+    state.touch_all();
+  }
   if (state.is_active() && all([](const Consumer& c) { return c.is_terminal(); })) {
     state.run.status = all(failed) ? RunStatus::kFailed : RunStatus::kDraining;
     if (all(failed)) {

@@ -45,7 +45,8 @@ Outcome<AcquireReply> Machine::on(const AcquireRequest& request, std::int64_t no
   }
   if (!state_.is_active()) return Error{ErrorCode::kDraining, "the run is ending"};
   const Entry& first = state_.entry(from);
-  if (first.row.state == EntryState::kFailed) {
+  const bool skips = state_.config().skip_failed > 0;
+  if (first.row.state == EntryState::kFailed && !skips) {
     return Error{ErrorCode::kCaptureFailed, "position " + text(from) + " cannot be captured: " + first.row.last_error};
   }
   const std::int64_t last = std::min(usable, c.row.cursor + c.spec.lookahead + 1);
@@ -54,11 +55,15 @@ Outcome<AcquireReply> Machine::on(const AcquireRequest& request, std::int64_t no
     if (p >= from && p < end) reply.lost.push_back(token);
   }
   for (std::int64_t p = from; p < end; ++p) {
+    if (skips && state_.entry(p).row.state == EntryState::kFailed) {
+      reply.skipped.push_back(p);
+      continue;
+    }
     auto lease = grant(c, p, now_us);
     if (!lease) break;
     reply.leases.push_back(std::move(*lease));
   }
-  if (reply.leases.empty()) {
+  if (reply.leases.empty() && reply.skipped.empty()) {
     if (c.wait.begin == c.wait.end) c.wait_since_us = now_us;
     if (c.wait.begin != from || c.wait.end != end) state_.note_change();
     c.wait = {from, end};

@@ -135,6 +135,7 @@ void burn(RunState& state, std::int64_t p, bool quarantined, std::int64_t now_us
 void give_up(RunState& state, std::int64_t p, const std::string& error) {
   Entry& e = in_state(state, p, EntryState::kAbsent);
   e.row.last_error = error;
+  if (state.config().skip_failed > 0) state.count(Count::kSkippedSamples) += 1;
   state.set_state(p, EntryState::kFailed);
 }
 

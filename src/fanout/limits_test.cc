@@ -89,5 +89,73 @@ TEST(FanoutPolicy, F48AbortAllEndsTheRunWithTheReason) {
   EXPECT_EQ(driver.state().run.status, RunStatus::kFailed);
 }
 
+// Fails position p for good.
+void refuse(Driver& driver, const CaptureOrder& order) {
+  const FailCaptureRequest refusal{order.source_index, order.generation, order.nonce, "too long", false, Written::kNo};
+  ASSERT_EQ(driver.call(refusal)->state, EntryState::kFailed);
+}
+
+class SkipPolicy : public testing::Test {
+ protected:
+  static RunConfig skipping(std::int64_t most) {
+    RunConfig config = small_config({spec(2, 3, 4, 3), spec(1, 3, 4, 3)}, 6, 12);
+    config.skip_failed = most;
+    return config;
+  }
+};
+
+TEST_F(SkipPolicy, F09AFailedPositionIsToldInItsPlaceAndIsNeverTriedAgain) {
+  Driver driver(skipping(1));
+  driver.join_all();
+  for (const CaptureOrder& order : driver.claim(3)) {
+    if (order.source_index == 1) {
+      refuse(driver, order);
+    } else {
+      driver.finish(order);
+    }
+  }
+  const auto reply = driver.acquire(0, 0, 3);
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  ASSERT_EQ(reply->leases.size(), 2u);
+  EXPECT_EQ(reply->leases[0].source_index, 0);
+  EXPECT_EQ(reply->skipped, std::vector<std::int64_t>{1});
+  EXPECT_EQ(reply->leases[1].source_index, 2);
+  ASSERT_TRUE(driver.ack(0).ok()) << "the quantum counts as whole";
+  // To a consumer that starts anew too: every consumer sees the same sequence.
+  auto request = driver.registration(1, "started again");
+  request.takeover = true;
+  const auto session = driver.call(request);
+  driver.sessions[1] = {session->session_id, session->session_epoch, 0};
+  ASSERT_TRUE(driver.ack(1).ok());
+  EXPECT_EQ(driver.acquire(1, 1, 1)->skipped, std::vector<std::int64_t>{1});
+  EXPECT_EQ(driver.entry(1), EntryState::kFailed);
+  EXPECT_EQ(driver.state().count(Count::kSkippedSamples), 1);
+}
+
+TEST_F(SkipPolicy, F09WhoWaitsForAPositionIsToldWhenItFails) {
+  Driver driver(skipping(1));
+  driver.join(1);
+  const AcquireRequest waiting{driver.key(1), 0, 1, 1000};
+  EXPECT_TRUE(Machine::waits(waiting, Reply(*driver.call(waiting))));
+  refuse(driver, driver.claim().at(0));
+  EXPECT_FALSE(Machine::waits(waiting, Reply(*driver.call(waiting))));
+}
+
+TEST_F(SkipPolicy, F09OneMoreThanMayBeSkippedFailsTheRunNamingEachSampleAndCause) {
+  Driver driver(skipping(1));
+  driver.join_all();
+  const auto orders = driver.claim(3);
+  refuse(driver, orders[0]);
+  EXPECT_EQ(driver.state().run.status, RunStatus::kActive);
+  refuse(driver, orders[1]);
+  EXPECT_EQ(driver.state().run.status, RunStatus::kFailed);
+  EXPECT_EQ(driver.state().run.fail_reason,
+            "2 samples cannot be captured, skip_failed is 1; run:p0: too long; run:p1: too long");
+  EXPECT_EQ(driver.acquire(0, 0, 1).error().code, ErrorCode::kRunFailed);
+  driver.finish(orders[2]);  // what was under way comes to its end, and goes
+  driver.remove_all();
+  EXPECT_TRUE(driver.call(RemovalsRequest{1, 0})->drained);
+}
+
 }  // namespace
 }  // namespace levada::fanout

@@ -23,7 +23,8 @@ Outcome<Reply> Machine::apply(const Request& request, std::int64_t now_us) {
 bool Machine::waits(const Request& request, const Reply& reply) {
   if (const auto* acquire = std::get_if<AcquireRequest>(&request)) {
     const auto& answer = std::get<AcquireReply>(reply);
-    return acquire->wait_ms > 0 && answer.leases.empty() && answer.lost.empty() && answer.head != Head::kEof;
+    return acquire->wait_ms > 0 && answer.leases.empty() && answer.skipped.empty() && answer.lost.empty() &&
+           answer.head != Head::kEof;
   }
   if (const auto* claim = std::get_if<ClaimRequest>(&request)) {
     const auto& answer = std::get<ClaimReply>(reply);

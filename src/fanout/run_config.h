@@ -54,6 +54,9 @@ struct RunConfig {
   std::vector<std::string> feature_names;              // every object of a sample
 
   std::int64_t max_capture_retries = 2;
+  // How many positions may fail for good and be passed over by every consumer, counted; with one more the run fails. 0:
+  // none; a consumer that meets one is told CAPTURE_FAILED.
+  std::int64_t skip_failed = 0;
   std::int64_t removal_tries = 40;
   // The capture servers answer a generation that they are sent again from their journal, with one writer per sample at a
   // time: so that a lost reply, or a producer's death, costs no generation.

@@ -9,7 +9,7 @@ namespace levada::fanout {
 std::string_view to_string(Count count) {
   static constexpr std::array<std::string_view, kCounts> kNames = {
       "scheduler_cursor", "capture_count", "recapture_count", "peak_live_refs", "peak_live_bytes", "retries",
-      "lost_reports",     "shed",          "leases_expired",  "skipped_tail"};
+      "lost_reports",     "shed",          "leases_expired",  "skipped_tail",  "skipped_samples"};
   return kNames[static_cast<std::size_t>(count)];
 }
 

@@ -78,8 +78,9 @@ enum class Count : std::uint8_t {
   kShed,
   kExpiredLeases,
   kSkippedTail,
+  kSkippedSamples,
 };
-inline constexpr std::size_t kCounts = 10;
+inline constexpr std::size_t kCounts = 11;
 std::string_view to_string(Count count);
 
 class RunState {

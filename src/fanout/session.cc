@@ -101,8 +101,9 @@ Outcome<RegisterReply> Machine::open_session(Consumer& c, const RegisterRequest&
   c.wait = {};
   const PositionRange need = state_.next_quantum(c);
   set_consumer_state(c, need.begin == need.end ? ConsumerState::kEof : ConsumerState::kInitializing);
-  // Whoever starts this consumer anew may have mended what made captures fail: a new budget.
-  for (std::int64_t p = need.begin; p < need.end; ++p) {
+  // Whoever starts this consumer anew may have mended what made captures fail: a new budget. What others have passed over
+  // stays passed over.
+  for (std::int64_t p = need.begin; p < need.end && state_.config().skip_failed == 0; ++p) {
     if (state_.entry(p).row.state == EntryState::kFailed) forgive(state_, p);
   }
   return registration_of(c);

@@ -58,6 +58,7 @@ Producer::Producer(Options options, fanout::RegistryApi& registry, const Capture
       worker.batch = options_.capture_batch;
       worker.capture_timeout_us = options_.capture_timeout_us;
       worker.store = options_.server.store;
+      worker.skips_failed = options_.skips_failed;
       workers_.push_back(std::make_unique<CaptureWorker>(worker, around, *watch, connect_(url)));
     }
   }

@@ -217,6 +217,7 @@ class ProducerProcess {
     options.server_urls = urls_;
     options.concurrency = options_.producer_concurrency;
     options.capture_batch = options_.capture_batch_size;
+    options.skips_failed = config_->skip_failed > 0;
     options.capture_timeout_us = us(options_.capture_timeout_s);
     options.check_interval_us = us(options_.server_check_s);
     options.server = {options_.server_failures, us(options_.server_outage_s), choice_of(options_.store_transport)};

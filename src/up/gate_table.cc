@@ -52,6 +52,8 @@ std::string gate_table(const RunState& state) {
                       text(std::ssize(state.trainers())) + " consumers, " + seconds + "\n";
   table += row("captures", text(state.captures()) + " = " + text(state.captures() - recaptures) + " + " +
                                text(recaptures) + " recaptures");
+  const std::int64_t skipped = state.counter("skipped_samples");
+  if (skipped > 0) table += row("skipped", text(skipped) + " samples that could not be captured");
   table += row("peak live", text(state.counter("peak_live_refs")) + " of " + text(state.limits().max_live_refs) +
                                 " refs, " + bytes_text(state.counter("peak_live_bytes")) + " of " +
                                 bytes_text(state.limits().max_live_bytes));

@@ -31,7 +31,7 @@ RunState good_run() {
 
 TEST(RunState, TheSummaryHasTheKeysOthersRelyOn) {
   EXPECT_EQ(summary_json(good_run()),
-            "{\"ok\":true,\"captures\":66,\"recaptures\":18,\"peak_live_refs\":39,\"peak_live_bytes\":900,"
+            "{\"ok\":true,\"captures\":66,\"recaptures\":18,\"skipped\":0,\"peak_live_refs\":39,\"peak_live_bytes\":900,"
             "\"entries_absent\":48,\"entries_total\":48,\"consumers\":[{\"id\":\"b4\",\"cursor\":48,\"step\":24,"
             "\"checkpoint\":\"out/b4/demo-step24\",\"loss_first\":6.5,\"loss_last\":4.25,\"accept_len\":1.5}],"
             "\"seconds\":1.5}\n");

@@ -69,6 +69,7 @@ Outcome<AcquireReply> Machine::on(const AcquireRequest& request, std::int64_t no
     c.wait = {from, end};
   } else if (c.wait.begin != c.wait.end) {
     c.blocked_us += now_us - c.wait_since_us;
+    state_.demand_wait.note(now_us - c.wait_since_us);
     c.wait = {};
   }
   reply.head = head_of(first.row.state);
@@ -96,12 +97,13 @@ std::optional<GrantedLease> Machine::grant(Consumer& c, std::int64_t p, std::int
     }
     state_.erase_lease(c, p);
     Lease lease;
-    lease.token = text(state_.run.registry_epoch) + "-" + text(++leases_granted_);
+    lease.token = text(state_.run.registry_epoch) + "-" + text(++state_.leases_granted);
     lease.generation = e.row.generation;
     lease.session_epoch = c.row.session_epoch;
     lease.registry_epoch = state_.run.registry_epoch;
     lease.expires_us = expires;
     lease.ready_at_request = !c.wait.contains(p);
+    state_.ready_at_request += lease.ready_at_request;
     c.leases[p] = lease;
     state_.mark_lease(c, p);
     std::erase_if(c.lost, [&](const auto& lost) { return lost.second == p; });

@@ -123,7 +123,6 @@ class Machine {
   bool is_drained() const;
 
   RunState state_;
-  std::int64_t leases_granted_ = 0;  // in this registry epoch: numbers their tokens
 };
 
 }  // namespace levada::fanout

@@ -170,6 +170,7 @@ void Machine::recover(std::int64_t now_us) {
   for (const std::int64_t p : present) {
     Entry& e = state_.entry(p);
     const EntryState s = e.row.state;
+    e.since_us = now_us;
     if (e.row.attempt > 0 && has_bytes(s)) e.quiet_after_us = now_us + times.capture_timeout_us;
     e.not_before_us = s == EntryState::kEvicting ? e.quiet_after_us : 0;
     if (s == EntryState::kCapturing && state_.config().servers_keep_journal) {
@@ -184,6 +185,7 @@ void Machine::recover(std::int64_t now_us) {
     }
   }
   for (auto& [key, garbage] : state_.garbage) {
+    garbage.since_us = now_us;
     garbage.not_before_us = garbage.row.quarantined ? now_us + times.capture_timeout_us : now_us;
   }
   state_.touch_all();

@@ -58,7 +58,8 @@ Status CaptureWorker::bring_home(const std::vector<CaptureTask>& tasks, const st
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const CaptureVerdict& verdict = verdicts[i];
     using Kind = CaptureVerdict::Kind;
-    const Failure failure{verdict.error, verdict.kind == Kind::kRetryable, Written::kNo, verdict.kind == Kind::kTerminal};
+    const Failure failure{verdict.error, verdict.kind == Kind::kRetryable, Written::kNo,
+                          verdict.kind == Kind::kTerminal};
     const Status told = verdict.kind == Kind::kCaptured ? adopt(tasks[i], verdict.ref) : fail(tasks[i], failure);
     if (first.ok()) first = told;
   }
@@ -68,6 +69,7 @@ Status CaptureWorker::bring_home(const std::vector<CaptureTask>& tasks, const st
 // Nobody knows what was written: the same generations are sent again, here or to another server.
 Result<Step> CaptureWorker::on_lost_reply(const std::vector<CaptureTask>& tasks, const std::string& error) {
   LEVADA_LOG_WARNING(watch_.url(), ": a capture of ", tasks.size(), " prompts was lost: ", error);
+  lost_calls_ += 1;
   watch_.on_failed_call(error);
   Status first;
   for (const CaptureTask& task : tasks) {

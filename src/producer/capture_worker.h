@@ -12,6 +12,7 @@
 //              └─ nothing to do ──> idle
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -58,7 +59,9 @@ class CaptureWorker {
   // stopped.
   Result<Step> step();
 
+  // Calls made, and those whose reply was lost or could not be believed. From any thread.
   std::int64_t capture_calls() const { return capture_calls_; }
+  std::int64_t lost_calls() const { return lost_calls_; }
 
  private:
   Result<Step> claim(std::vector<CaptureTask>& tasks);
@@ -79,7 +82,7 @@ class CaptureWorker {
   ServerWatch& watch_;
   std::unique_ptr<CaptureServer> server_;
   std::int64_t claim_id_ = 1;  // raised when a claim's reply has arrived
-  std::int64_t capture_calls_ = 0;
+  std::atomic<std::int64_t> capture_calls_{0}, lost_calls_{0};
 };
 
 }  // namespace levada::producer

@@ -73,6 +73,7 @@ class Producer {
   // One turn of the main loop; true once the remover has finished or nothing more can be removed.
   Result<bool> turn(const OnProgress& on_progress);
   bool is_stuck(const fanout::SnapshotReply& snapshot) const;
+  static bool awaits_late_writes_alone(const fanout::SnapshotReply& snapshot);
   void abort_run(const Status& cause);
   Result<fanout::SnapshotReply> finish();
 

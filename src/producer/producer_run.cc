@@ -136,7 +136,7 @@ class ProducerProcess {
     std::vector<std::unique_ptr<CaptureServer>> servers;
     std::vector<CaptureServer*> borrowed;
     for (const std::string& url : std::set<std::string>(urls_.begin(), urls_.end())) {
-      servers.push_back(http_capture_server(url, request_.capture_token));
+      servers.push_back(http_capture_server(url, request_.capture_token, stop_));
       borrowed.push_back(servers.back().get());
     }
     return prepare_samples(prompts, rules, tokenize, borrowed, pause_);
@@ -146,7 +146,7 @@ class ProducerProcess {
   Status learn_hidden_size() {
     const std::int64_t until_us = clock_.now_us() + us(options_.server_outage_s);
     for (std::size_t turn = 0; contract_.hidden_size == 0; ++turn) {
-      const auto server = http_capture_server(urls_[turn % urls_.size()], request_.capture_token);
+      const auto server = http_capture_server(urls_[turn % urls_.size()], request_.capture_token, stop_);
       const auto side = describe_capture(*server, kDescribeTimeoutUs);
       if (side.ok() && side->hidden_size == 0) {
         return invalid_argument("must be given: the server does not say it", "target_hidden_size");
@@ -223,7 +223,7 @@ class ProducerProcess {
     options.server = {options_.server_failures, us(options_.server_outage_s), choice_of(options_.store_transport)};
     Producer producer(
         options, api, contract_, plan_.samples, clock_,
-        [this](const std::string& url) { return http_capture_server(url, request_.capture_token); },
+        [this](const std::string& url) { return http_capture_server(url, request_.capture_token, stop_); },
         [this](const std::string& url) { return store::open_store(url, request_.capture_token, {}, clock_); });
     return producer.run(stop_, on_progress);
   }

@@ -141,6 +141,7 @@ class ConsumerProcess {
     client.port = parsed->port;
     client.token = request_.registry_token;
     client.patience = std::chrono::milliseconds(0);  // the session is the patient one
+    client.stop = stop_;
     registry::RefContext context;
     context.run_id = card_.run_id;
     registry_ = std::make_unique<registry::RegistryClient>(client, context, clock_, [](std::chrono::milliseconds) {});

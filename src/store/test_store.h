@@ -26,7 +26,8 @@ inline constexpr char kToken[] = "correct horse";
 inline std::vector<std::byte> pattern(std::size_t size, unsigned seed = 1) {
   // By words: instrumented builds count every access.
   std::vector<std::uint64_t> words(size / 8 + 1);
-  for (std::size_t i = 0; i < words.size(); ++i) words[i] = (i + 1) * 0x9E3779B97F4A7C15 + std::uint64_t{seed} * 0x0101010101010101;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    words[i] = (i + 1) * 0x9E3779B97F4A7C15 + std::uint64_t{seed} * 0x0101010101010101;
   const auto bytes = std::as_bytes(std::span(words)).first(size);
   return {bytes.begin(), bytes.end()};
 }

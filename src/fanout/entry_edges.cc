@@ -76,15 +76,21 @@ void keep_for_retry(RunState& state, std::int64_t p, std::int64_t now_us) {
   state.mark_entry(p);
 }
 
+void await_late_write(RunState& state, std::int64_t p, std::int64_t now_us) {
+  Entry& e = state.entry(p);
+  e.quiet_after_us = std::max(e.quiet_after_us, now_us + state.config().times.capture_timeout_us);
+  if (e.row.state == EntryState::kEvicting) e.not_before_us = std::max(e.not_before_us, e.quiet_after_us);
+}
+
 void mark_committing(RunState& state, std::int64_t p, RefPtr ref, std::int64_t bytes) {
   Entry& e = in_state(state, p, EntryState::kCapturing);
   LEVADA_CHECK(bytes <= e.row.reserved_bytes, "more bytes than were reserved");
   state.count_live(0, bytes - e.row.reserved_bytes);
   e.row.reserved_bytes = bytes;
   e.row.ref = std::move(ref);
-  // The one server that ever heard of this generation has answered for it: no attempt before this one writes any more.
-  if (state.config().servers_keep_journal && e.row.servers.size() == 1) e.quiet_after_us = 0;
   state.set_state(p, EntryState::kCommitting);
+  // The one server that ever heard of this generation has answered for it: no attempt sent before writes any more.
+  if (state.config().servers_keep_journal && e.row.servers.size() == 1) e.quiet_after_us = 0;
 }
 
 void complete(RunState& state, std::int64_t p, std::int64_t now_us) {

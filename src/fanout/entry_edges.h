@@ -29,6 +29,8 @@ void claim(RunState& state, std::int64_t p, const std::string& worker, const std
            std::int64_t now_us);
 // The reply was lost: the same generation is sent again after the backoff, in the same slot.
 void keep_for_retry(RunState& state, std::int64_t p, std::int64_t now_us);
+// An attempt at its live generation, given up before, may still be writing: no removal before capture_timeout.
+void await_late_write(RunState& state, std::int64_t p, std::int64_t now_us);
 void mark_committing(RunState& state, std::int64_t p, RefPtr ref, std::int64_t bytes);
 void complete(RunState& state, std::int64_t p, std::int64_t now_us);
 void evict(RunState& state, std::int64_t p, std::int64_t now_us);

@@ -116,6 +116,7 @@ Error Machine::stale(std::int64_t p, std::int64_t generation, bool may_write_lat
   const Error error{ErrorCode::kStaleGeneration, "this attempt at generation " + text(generation) + " of position " +
                                                      text(p) + " is over: remove what it wrote"};
   const bool is_present = state_.is_live(p) && row.generation == generation;
+  if (is_present && may_write_later) await_late_write(state_, p, now_us);
   if (is_present || generation < 1 || generation > row.generation) return error;
   const GarbageKey key{p, generation};
   const auto [found, is_new] = state_.garbage.try_emplace(key);
@@ -142,7 +143,8 @@ Outcome<FailCaptureReply> Machine::on(const FailCaptureRequest& request, std::in
   const bool under_way =
       (e.row.state == EntryState::kCapturing && !e.retry_due) || e.row.state == EntryState::kCommitting;
   if (!mine || !under_way) {  // told already, or given up by the registry
-    if (!mine) (void)stale(p, request.generation, request.written == Written::kMaybe, now_us);
+    const bool may_write_later = request.written == Written::kMaybe;
+    if (!mine || may_write_later) (void)stale(p, request.generation, may_write_later, now_us);
     return FailCaptureReply{e.row.state, false};
   }
   state_.touch(p);

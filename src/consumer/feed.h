@@ -46,7 +46,7 @@ class Feed {
     std::int64_t acquired = 0;  // leases granted
     std::int64_t ready_at_request = 0;
     std::int64_t reported_lost = 0, expired_reads = 0;
-    std::int64_t skipped = 0;  // passed over: they can't be captured
+    std::int64_t skipped = 0;    // passed over: they can't be captured
     std::int64_t waited_us = 0;  // next() without a sample to give
   };
   enum class Fetch : std::uint8_t {

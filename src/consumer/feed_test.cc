@@ -128,8 +128,8 @@ TEST(SkippingFeed, F09APositionThatCannotBeCapturedIsAStandInThatTeachesNothing)
   ASSERT_TRUE(feed.begin(0, "").ok());
   const auto claim = registry.call(fanout::ClaimRequest{"w", "server", 1, 2, 0});  // positions 0 and 1
   for (const fanout::CaptureOrder& order : claim->requests) {
-    const fanout::FailCaptureRequest refused{
-        order.source_index, order.generation, order.nonce, "too long", false, fanout::Written::kNo};
+    const fanout::FailCaptureRequest refused{order.source_index,  order.generation, order.nonce, "too long", false,
+                                             fanout::Written::kNo};
     ASSERT_TRUE(registry.call(refused).ok());
   }
   EXPECT_EQ(feed.fetch_step(0), Fetch::kFetched);

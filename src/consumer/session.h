@@ -84,8 +84,8 @@ class Session {
   const Clock& clock_;
   Pause& pause_;
 
-  std::mutex turn_;      // held by a numbered operation until its answer
-  std::mutex renewing_;  // held while registering again
+  std::mutex turn_;                // held by a numbered operation until its answer
+  std::mutex renewing_;            // held while registering again
   bool completed_before_ = false;  // set by open(), before any other thread
   mutable std::mutex mutex_;
   fanout::RegisterReply registration_;

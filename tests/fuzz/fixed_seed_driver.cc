@@ -33,6 +33,8 @@ class Mutator {
   std::size_t below(std::size_t n) { return n == 0 ? 0 : random_() % n; }
   const std::string& any_seed() { return seeds_[below(seeds_.size())]; }
 
+  std::string tail_of(const std::string& seed) { return seed.substr(below(seed.size() + 1)); }
+
   void change(std::string& input) {
     static const std::string kWords[] = {
         "null", "-1", "9223372036854775807", "18446744073709551616", "1e999", "\"\"", "[]", "{}", "\\u0000", "true",
@@ -44,7 +46,7 @@ class Mutator {
       case 1: input.erase(at, length); break;
       case 2: input.insert(at, input.substr(at, length)); break;
       case 3: input.replace(at, length, kWords[below(std::size(kWords))]); break;
-      case 4: input = input.substr(0, at) + any_seed().substr(below(64)); break;
+      case 4: input = input.substr(0, at) + tail_of(any_seed()); break;
       default:
         if (at < input.size()) input[at] = static_cast<char>(input[at] ^ (1 << below(8)));
     }

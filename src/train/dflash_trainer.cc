@@ -21,6 +21,8 @@ int available_cores() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
+int world_of(const Collective* collective) { return collective != nullptr ? static_cast<int>(collective->world()) : 1; }
+
 at::ScalarType type_of(const Options& options) { return options.torch_dtype == "float32" ? at::kFloat : at::kBFloat16; }
 
 Status check_options(const Options& o) {
@@ -76,9 +78,7 @@ class Trainer final : public DflashTrainer {
         schedule_{options.learning_rate, options.total_steps, options.warmup_ratio, options.lr_scheduler == "cosine"} {}
 
   DraftState& state() { return state_; }
-  Contract contract() const {
-    return {options_, config_, tables_->identity(), collective_ != nullptr ? collective_->world() : 1};
-  }
+  Contract contract() const { return {options_, config_, tables_->identity(), world_of(collective_)}; }
 
   Status load_weights(const std::filesystem::path& exported) override;
   Result<StepReport> step(std::span<const Sample> samples) override;
@@ -141,7 +141,7 @@ Status Trainer::run_micro_steps(std::span<const Sample> samples, bool train, Met
 }
 
 Status Trainer::sum_over_ranks(Metrics& m, bool with_gradients) {
-  if (collective_ == nullptr || collective_->world() == 1) return {};
+  if (world_of(collective_) == 1) return {};
   double sums[] = {m.loss_num,
                    m.loss_den,
                    m.hits,
@@ -213,20 +213,10 @@ Result<Metrics> Trainer::evaluate(std::span<const Sample> samples) {
   return metrics;
 }
 
-// Ranks hold equal state: rank 0 writes, all learn how it went before they go on.
 Result<std::filesystem::path> Trainer::save() {
   if (options_.output_dir.empty()) return invalid_argument("is needed for checkpoints", "output_dir");
-  Result<std::filesystem::path> saved = checkpoint_folder(options_, state_.steps);
-  const bool writes = collective_ == nullptr || collective_->rank() == 0;
-  if (writes) {
-    const Status ran = nn::guarded("saving", [&] { saved = save_checkpoint(contract(), state_); });
-    if (!ran.ok()) saved = ran;
-  }
-  if (collective_ != nullptr && collective_->world() > 1) {
-    double written = writes && saved.ok() ? 1 : 0;
-    LEVADA_RETURN_IF_ERROR(collective_->all_reduce_sum(std::span<double>(&written, 1)));
-    if (written == 0 && saved.ok()) saved = unavailable("rank 0 could not write the checkpoint");
-  }
+  Result<std::filesystem::path> saved = std::filesystem::path();
+  LEVADA_RETURN_IF_ERROR(nn::guarded("saving", [&] { saved = save_checkpoint(contract(), state_); }));
   return saved;
 }
 
@@ -248,7 +238,8 @@ Result<std::unique_ptr<Trainer>> make(const Options& options, DraftConfig config
   if (cuda) LEVADA_RETURN_IF_ERROR(nn::load_torch_cuda());
   std::unique_ptr<Trainer> trainer;
   LEVADA_RETURN_IF_ERROR(nn::guarded("making a trainer", [&] {
-    at::set_num_threads(options.threads > 0 ? static_cast<int>(options.threads) : available_cores());
+    at::set_num_threads(options.threads > 0 ? static_cast<int>(options.threads)
+                                            : std::max(1, available_cores() / world_of(collective)));
     trainer = std::make_unique<Trainer>(options, config, std::move(tensors), collective,
                                         cuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU));
   }));

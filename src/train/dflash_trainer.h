@@ -78,7 +78,7 @@ class DflashTrainer {
   virtual std::int64_t memory_bytes() const = 0;
 
   // Writes output_dir/run_id-step{N} whole or not at all, then moves the `run_id-latest` link; checkpoints beyond
-  // max_checkpoints and later than N go. Returns the folder.
+  // max_checkpoints and later than N go. Returns the folder. Ranks hold equal state: one of them calls it.
   virtual Result<std::filesystem::path> save() = 0;
   // config.json and model.safetensors with exactly the tensors SGLang and SpecForge load, in options.torch_dtype.
   virtual Status export_to(const std::filesystem::path& folder) = 0;

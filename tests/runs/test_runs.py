@@ -24,6 +24,19 @@ def test_one_producer_one_consumer(make_run):
     run.check_gate(recaptures=0)
 
 
+def test_two_processes_of_a_trainer_train_what_one_does(make_run):
+    run = make_run(consumers=((4, 64),), prompts=16)
+    wide = ("model.torch_dtype=float32", "engine.dtype=bfloat16")
+    assert run.start(*wide, FANOUT + "consumers.0.nproc_per_node=2").wait() == 0, run.text()
+    run.check_gate(step_samples=4)
+    two = run.weights("b4")
+    assert run.start(*wide, "training.batch_size=4", flags=("--exit-when-done", "--fresh")).wait() == 0, run.text()
+    run.check_gate(step_samples=4)
+    one = run.weights("b4")
+    assert len(one) == len(two) and max(abs(a - b) for a, b in zip(one, two)) < 1e-5
+    assert any(a != b for a, b in zip(one, two)), "sums in another order: two processes did train"
+
+
 def test_tight_limits_recapture_and_still_end_well(make_run):
     run = make_run().start(FANOUT + "max_live_refs=6", FANOUT + "max_outstanding_per_consumer=2",
                            FANOUT + "max_prefetch_per_consumer=2")

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "support/temporary_folder.h"
+#include "support/vectors.h"
 
 namespace levada::files::test {
 
@@ -77,7 +78,7 @@ struct Gguf {
 
 using levada::test::TemporaryFolder;
 
-inline std::filesystem::path vectors() { return std::filesystem::path(LEVADA_SOURCE_DIR) / "tests/vectors"; }
+using levada::test::vectors;
 
 inline std::span<const std::byte> as_bytes(std::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};

@@ -17,6 +17,8 @@
 
 namespace levada::train::test {
 
+using levada::test::TemporaryFolder;
+
 inline DraftConfig small_config() {
   DraftConfig c;
   c.hidden = 32;

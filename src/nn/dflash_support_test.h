@@ -17,6 +17,7 @@
 #include "nn/dflash_draft.h"
 #include "nn/draft_objective.h"
 #include "nn/tensor.h"
+#include "support/vectors.h"
 
 namespace levada::nn::test {
 
@@ -28,7 +29,7 @@ struct OneThread {
 };
 
 inline std::filesystem::path dflash_vectors() {
-  return std::filesystem::path(LEVADA_SOURCE_DIR) / "tests/vectors/dflash";
+  return levada::test::vectors() / "dflash";
 }
 
 // Name -> tensor of one case; floats as float32, everything else as int64.

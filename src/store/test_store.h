@@ -18,6 +18,7 @@
 #include "store/local_store.h"
 #include "store/open_store.h"
 #include "store/store_server.h"
+#include "support/temporary_folder.h"
 
 namespace levada::store {
 
@@ -26,23 +27,13 @@ inline constexpr char kToken[] = "correct horse";
 inline std::vector<std::byte> pattern(std::size_t size, unsigned seed = 1) {
   // By words: instrumented builds count every access.
   std::vector<std::uint64_t> words(size / 8 + 1);
-  for (std::size_t i = 0; i < words.size(); ++i) words[i] = (i + 1) * 0x9E3779B97F4A7C15 + std::uint64_t{seed} * 0x0101010101010101;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    words[i] = (i + 1) * 0x9E3779B97F4A7C15 + std::uint64_t{seed} * 0x0101010101010101;
   const auto bytes = std::as_bytes(std::span(words)).first(size);
   return {bytes.begin(), bytes.end()};
 }
 
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = std::filesystem::temp_directory_path() / "levada-store-XXXXXX";
-    path_ = ::mkdtemp(name.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+using test::TemporaryFolder;
 
 inline std::unique_ptr<Arena> make_arena(const Clock& clock, std::uint64_t bytes, std::uint32_t max_objects = 1024) {
   auto arena = Arena::create({.bytes = bytes, .max_objects = max_objects, .prefault = false}, clock);

@@ -7,6 +7,7 @@
 
 #include "files/tensor_source.h"
 #include "nn/tensor.h"
+#include "support/vectors.h"
 #include "train/anchors.h"
 #include "train/draft_state.h"
 #include "train/schedule.h"
@@ -16,6 +17,13 @@ namespace levada::train {
 namespace {
 
 using namespace test;
+
+// The same tests run on a GPU, in train_cuda_test.
+#ifdef LEVADA_TRAIN_ON_CUDA
+constexpr const char* kDevice = "cuda";
+#else
+constexpr const char* kDevice = "cpu";
+#endif
 
 // The goldens of a case; a tensor left out of the file is its base's.
 class Golden {
@@ -52,7 +60,7 @@ class Golden {
 
  private:
   static std::unique_ptr<files::TensorSource> open(const std::string& name) {
-    const auto folder = std::filesystem::path(LEVADA_SOURCE_DIR) / "tests/vectors/dflash";
+    const auto folder = levada::test::vectors() / "dflash";
     return std::move(files::open_safetensors(folder / (name + ".safetensors"))).value();
   }
   std::unique_ptr<files::TensorSource> source_, base_;
@@ -198,6 +206,7 @@ TEST_P(OptimOracle, TwelveStepsOfTwoMicroBatches) {
   options.loss_decay_gamma = golden.floats("cfg.gamma").front();
   options.num_anchors = golden.integer("cfg.num_anchors");
   options.torch_dtype = dtype;
+  options.device = kDevice;
   options.threads = 1;
   const TemporaryFolder folder;
   options.output_dir = folder.path() / "out";
@@ -248,6 +257,7 @@ TEST(DecodeOracle, HeldOutEvaluationOfATrainedDraft) {
   options.num_anchors = golden.integer("cfg.num_anchors");
   options.loss_decay_gamma = golden.floats("cfg.gamma").front();
   options.torch_dtype = "float32";
+  options.device = kDevice;
   options.threads = 1;
   auto trainer = std::move(DflashTrainer::create(options, config, tables_of(golden, 8, "float32"))).value();
   const TemporaryFolder folder;

@@ -47,7 +47,8 @@ struct StepReport {
 
 class DflashTrainer {
  public:
-  // A draft with fresh weights drawn from options.seed: N(0, 0.02^2), norms 1, biases 0.
+  // A draft with fresh weights drawn from options.seed: N(0, 0.02^2), biases 0, norms 1, the last one 1 / (length of the
+  // head's rows) where they are longer than 1.
   // kInvalidArgument when options, config and tables don't fit together. `collective`: nullptr for a single process;
   // must outlive the trainer.
   static Result<std::unique_ptr<DflashTrainer>> create(const Options& options, const DraftConfig& config,

@@ -37,6 +37,18 @@ def test_two_processes_of_a_trainer_train_what_one_does(make_run):
     assert any(a != b for a, b in zip(one, two)), "sums in another order: two processes did train"
 
 
+def test_a_rank_that_dies_ends_its_trainer_which_is_started_again(make_run):
+    run = make_run(consumers=((4, 64),))
+    run.start(FANOUT + "consumers.0.nproc_per_node=2", "levada.max_restarts=1", "training.save_interval=2")
+    run.until(lambda: run.steps_of("b4") >= 3)
+    ranks = [pid for pid, line in processes_in(run.folder) if "train" in line]
+    assert len(ranks) == 2
+    os.kill(max(ranks), signal.SIGKILL)  # forked by the other
+    assert run.wait() == 0, run.text()
+    run.check_gate(step_samples=4)
+    assert "starting it again" in (run.folder / "up.log").read_text()
+
+
 def test_tight_limits_recapture_and_still_end_well(make_run):
     run = make_run().start(FANOUT + "max_live_refs=6", FANOUT + "max_outstanding_per_consumer=2",
                            FANOUT + "max_prefetch_per_consumer=2")

@@ -14,8 +14,8 @@ namespace levada::files {
 namespace {
 
 using test::Bytes;
-using test::Gguf;
 using test::Damage;
+using test::Gguf;
 using test::TemporaryFolder;
 using ::testing::HasSubstr;
 

@@ -9,8 +9,8 @@ namespace levada::files {
 namespace {
 
 using test::Bytes;
-using test::safetensors;
 using test::Damage;
+using test::safetensors;
 using test::TemporaryFolder;
 using ::testing::HasSubstr;
 

@@ -28,9 +28,7 @@ struct OneThread {
   int before = at::get_num_threads();
 };
 
-inline std::filesystem::path dflash_vectors() {
-  return levada::test::vectors() / "dflash";
-}
+inline std::filesystem::path dflash_vectors() { return levada::test::vectors() / "dflash"; }
 
 // Name -> tensor of one case; floats as float32, everything else as int64.
 class Golden {

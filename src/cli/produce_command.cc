@@ -50,7 +50,7 @@ Status produce(const recipe::FanoutRecipe& recipe, std::stop_token stop) {
   LEVADA_ASSIGN_OR_RETURN(request.options, producer_options_of(recipe));
   request.run = run_config_of(recipe);
   request.tokenizer = tokenizer_of(recipe.model.target_model_path);
-  const Tokens tokens = tokens_from_environment(recipe);
+  LEVADA_ASSIGN_OR_RETURN(const Tokens tokens, tokens_of_a_role(recipe));
   request.capture_token = tokens.capture;
   request.registry_token = tokens.registry;
   request.registry_admin_token = tokens.registry_admin;

@@ -56,7 +56,7 @@ Result<train::ConsumerRunRequest> request_for(const recipe::FanoutRecipe& recipe
   if (consumer.model.draft_checkpoint_path) request.init_from = *consumer.model.draft_checkpoint_path;
   request.export_dir = std::filesystem::path(request.trainer.output_dir) / "draft";
   request.recipe_hash = training_hash(request.trainer, request.draft);
-  const Tokens tokens = tokens_from_environment(recipe);
+  LEVADA_ASSIGN_OR_RETURN(const Tokens tokens, tokens_of_a_role(recipe));
   request.registry_token = tokens.registry;
   request.store_token = tokens.capture;
   return request;

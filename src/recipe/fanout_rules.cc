@@ -14,7 +14,17 @@ std::string text(std::int64_t number) { return std::to_string(number); }
 
 Status refuse(const std::string& field, const std::string& what) { return invalid_argument(what, field); }
 
+bool is_id(const std::string& id) {
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); };
+  if (id.empty() || id.size() > 128 || !letter(id[0])) return false;
+  return std::all_of(id.begin(), id.end(), [&](char c) { return letter(c) || c == '_' || c == '.' || c == '-'; });
+}
+
 Status check_what_is_trained(const FanoutRecipe& recipe) {
+  if (!is_id(recipe.run_id)) {
+    return refuse("run_id", "must be 1 to 128 of A-Z a-z 0-9 _ . - beginning with a letter or digit, got \"" +
+                                recipe.run_id + "\"");
+  }
   if (recipe.training.strategy != "dflash") {
     return refuse("training.strategy", "must be dflash, got " + recipe.training.strategy);
   }
@@ -92,12 +102,6 @@ Status check_times(const WindowedFanoutSection& fanout) {
   return {};
 }
 
-bool is_consumer_id(const std::string& id) {
-  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); };
-  if (id.empty() || id.size() > 128 || !letter(id[0])) return false;
-  return std::all_of(id.begin(), id.end(), [&](char c) { return letter(c) || c == '_' || c == '.' || c == '-'; });
-}
-
 // An override may shape a draft and its objective; what all share must stay shared.
 Status check_shared(const FanoutRecipe& recipe, const Consumer& consumer, const std::string& field) {
   const auto same = [&](const char* name, bool equal) {
@@ -114,7 +118,11 @@ Status check_shared(const FanoutRecipe& recipe, const Consumer& consumer, const 
 Status check_consumer(const FanoutRecipe& recipe, std::size_t index) {
   const Consumer& consumer = recipe.consumers[index];
   const std::string field = kFanout + "consumers[" + std::to_string(index) + "]";
-  if (!is_consumer_id(consumer.consumer_id)) {
+  if (consumer.consumer_id == "producer" || consumer.consumer_id == "logs" ||
+      consumer.consumer_id.starts_with("server-")) {
+    return refuse(field + ".consumer_id", "must not be producer, logs or server-…: those name other parts of a run");
+  }
+  if (!is_id(consumer.consumer_id)) {
     return refuse(
         field + ".consumer_id",
         "must be 1 to 128 of A-Z a-z 0-9 _ . - beginning with a letter or digit, got \"" + consumer.consumer_id + "\"");

@@ -72,7 +72,9 @@ Status Supervisor::start(Role& role) {
   if (!role.output) {
     LEVADA_ASSIGN_OR_RETURN(role.output, RoleOutput::open(role.command->log_path));
   }
-  LEVADA_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::start(role.command->argv, role.command->env));
+  std::vector<std::string> argv = role.command->argv;
+  if (role.restarts == 0) argv.insert(argv.end(), role.command->first_argv.begin(), role.command->first_argv.end());
+  LEVADA_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::start(argv, role.command->env));
   role.child.emplace(std::move(child));
   state_.set_role(role.label(), role.command->kind == RoleKind::kService ? "starting" : "running");
   return {};

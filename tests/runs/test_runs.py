@@ -123,6 +123,17 @@ def test_a_killed_consumer_is_started_again_and_misses_nothing(make_run):
     run.check_gate()
 
 
+def test_after_a_killed_server_the_next_start_ends_soon(make_run):
+    run = make_run().start()
+    run.until(lambda: run.steps_of("b4") >= 3)
+    assert run.kill("serve")
+    assert run.wait() == 1
+    assert "server-0 was killed by signal 9" in (run.folder / "up.log").read_text()
+    # Far less than capture_timeout_s, 300: nobody is left who could write late.
+    assert run.start().wait(120) == 0, run.text()
+    run.check_gate()
+
+
 def test_without_restarts_a_killed_consumer_fails_the_run_and_the_others_finish(make_run):
     run = make_run().start(FANOUT + "detach_grace_s=2", FANOUT + "consumer_heartbeat_timeout_s=3",
                            FANOUT + "consumer_heartbeat_interval_s=1")

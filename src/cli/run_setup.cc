@@ -189,7 +189,6 @@ train::Options trainer_options_of(const recipe::FanoutRecipe& recipe, const reci
   options.run_id = recipe.run_id;
   options.save_interval = training.save_interval;
   options.max_checkpoints = training.max_checkpoints;
-  options.eval_interval = training.eval_interval;
   options.log_interval = training.log_interval;
   return options;
 }

@@ -10,7 +10,7 @@
 namespace levada::up {
 namespace {
 
-constexpr std::size_t kMaxLine = 1 << 20;
+constexpr std::size_t kMaxPrinted = 1 << 20;
 
 void write_all(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -44,7 +44,7 @@ bool RoleOutput::drain(int pipe, const std::function<void(const Event&)>& on_eve
       partial_.clear();
       overlong_ = false;
     }
-    if (partial_.size() + bytes.size() > kMaxLine) overlong_ = true;
+    if (partial_.size() + bytes.size() > kMaxPrinted) overlong_ = true;
     if (overlong_)
       partial_.clear();
     else

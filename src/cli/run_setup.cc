@@ -2,12 +2,12 @@
 
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <set>
 #include <span>
 
 #include "base/hash.h"
+#include "base/hex.h"
 #include "cli/model_locator.h"
 #include "files/gguf.h"
 #include "model/config.h"
@@ -155,9 +155,7 @@ std::string training_hash(const train::Options& options, const train::DraftConfi
   for (const OptionTable::Option& option : table.options()) {
     if (elsewhere.count(option.name()) == 0) text += option.path() + "=" + option.value() + "\n";
   }
-  char hash[17];
-  std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(hash64(std::as_bytes(std::span(text)))));
-  return hash;
+  return hex64(hash64(std::as_bytes(std::span(text))));
 }
 
 train::Options trainer_options_of(const recipe::FanoutRecipe& recipe, const recipe::Consumer& consumer) {

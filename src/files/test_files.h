@@ -16,6 +16,9 @@
 #include <string>
 #include <vector>
 
+#include "support/temporary_folder.h"
+#include "support/vectors.h"
+
 namespace levada::files::test {
 
 // Little-endian bytes, appended piece by piece.
@@ -73,31 +76,9 @@ struct Gguf {
   }
 };
 
-// A folder under the system's temporary one, removed with all that is in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "levada-files-XXXXXX").string();
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    path_ = name;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
+using levada::test::TemporaryFolder;
 
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path write(const std::string& name, std::string_view content) const {
-    std::ofstream(path_ / name, std::ios::binary) << content;
-    return path_ / name;
-  }
-
- private:
-  std::filesystem::path path_;
-};
-
-inline std::filesystem::path vectors() { return std::filesystem::path(LEVADA_SOURCE_DIR) / "tests/vectors"; }
+using levada::test::vectors;
 
 inline std::span<const std::byte> as_bytes(std::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};

@@ -1,9 +1,9 @@
 #include "producer/capture_server.h"
 
-#include <charconv>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "base/hex.h"
 #include "http/url.h"
 
 namespace levada::producer {
@@ -104,15 +104,6 @@ Result<CaptureSide> describe_capture(CaptureServer& server, std::int64_t timeout
     return Status(StatusCode::kFailedPrecondition, "the server does not capture: start it with --enable-spec-capture");
   }
   return read_description(*capture);
-}
-
-Result<std::uint64_t> parse_hex64(const std::string& digits) {
-  std::uint64_t value = 0;
-  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
-  if (digits.size() != 16 || error != std::errc() || stop != digits.data() + 16) {
-    return invalid_argument("must be 16 hexadecimal digits");
-  }
-  return value;
 }
 
 }  // namespace levada::producer

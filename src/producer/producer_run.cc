@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/hash.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "consumer/run_card.h"
@@ -25,12 +26,6 @@ constexpr std::int64_t kServerPauseUs = 500'000;
 constexpr std::int64_t kGoodbyeUs = 1'000'000;  // the last answers reach their callers
 
 std::int64_t us(double seconds) { return static_cast<std::int64_t>(seconds * 1e6); }
-
-std::string hex(std::uint64_t value) {
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
-  return digits;
-}
 
 Result<std::uint64_t> hash_of_file(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
@@ -98,7 +93,7 @@ class ProducerProcess {
 
   Result<MadeFrom> made_from() const {
     LEVADA_ASSIGN_OR_RETURN(const std::uint64_t hash, hash_of_file(options_.prompts));
-    return MadeFrom{{"prompts", hex(hash)},
+    return MadeFrom{{"prompts", hex64(hash)},
                     {"max_prompts", std::to_string(options_.max_prompts)},
                     {"max_length", std::to_string(options_.max_length)},
                     {"max_answer_tokens", std::to_string(options_.max_answer_tokens)},

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/hash.h"
+#include "base/hex.h"
 
 namespace levada::recipe {
 namespace {
@@ -35,10 +36,7 @@ std::string socket_path(const PlanContext& context, const FanoutRecipe& recipe, 
   const std::string name = "capture-" + std::to_string(index) + ".sock";
   const std::string path = (fs::path(folder) / name).string();
   if (path.size() < 100) return path;
-  char hash[17];
-  std::snprintf(hash, sizeof hash, "%016llx",
-                static_cast<unsigned long long>(hash64(std::as_bytes(std::span(folder)))));
-  return "/tmp/levada-" + std::string(hash) + "-" + name;
+  return "/tmp/levada-" + hex64(hash64(std::as_bytes(std::span(folder)))) + "-" + name;
 }
 
 std::string log_path(const FanoutRecipe& recipe, const std::string& label) {

@@ -1,13 +1,11 @@
 #include "train/consumer_run.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <optional>
-#include <random>
 
 #include "base/log.h"
+#include "base/random.h"
 #include "consumer/run_card.h"
 #include "http/url.h"
 #include "registry/registry_client.h"
@@ -21,12 +19,6 @@ namespace {
 constexpr std::int64_t kCardPauseUs = 200'000;
 
 std::int64_t us(double seconds) { return static_cast<std::int64_t>(seconds * 1e6); }
-
-// Tells this process from an earlier one of the same consumer.
-std::string fresh_nonce() {
-  std::random_device random;
-  return std::to_string(::getpid()) + "-" + std::to_string(random()) + std::to_string(random());
-}
 
 Status differs(const char* field, const std::string& run, const std::string& draft) {
   return Status(StatusCode::kFailedPrecondition, "the run captures " + run + ", the draft wants " + draft, field);
@@ -150,7 +142,7 @@ class ConsumerProcess {
                                       request_.recipe_hash,   window.lookbehind,
                                       window.lookahead,       window.prefetch_depth,
                                       window.max_outstanding, window.quantum,
-                                      fresh_nonce(),          request_.consumer.takeover};
+                                      random_hex(2),          request_.consumer.takeover};
     const consumer::Session::Options patience{us(request_.consumer.registry_outage_s),
                                               us(request_.consumer.start_wait_s)};
     session_ = std::make_unique<consumer::Session>(who, patience, *registry_, clock_, pause_);

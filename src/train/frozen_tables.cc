@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/hash.h"
+#include "base/hex.h"
 #include "model/checkpoint.h"
 #include "nn/tensor.h"
 #include "train/frozen_tensors.h"
@@ -41,9 +42,7 @@ at::Tensor read_table(const model::Checkpoint& checkpoint, model::Weight weight,
 FrozenTensors::FrozenTensors(at::Tensor embedding_table, at::Tensor head_table, std::int64_t target_layers)
     : embedding(std::move(embedding_table)), head(std::move(head_table)), target_layers_(target_layers) {
   const std::uint64_t hash = hash_of(head, hash_of(embedding, 0));
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
-  identity_ = std::string(text) + "-" + std::string(to_string(nn::dtype_of(embedding)));
+  identity_ = hex64(hash) + "-" + std::string(to_string(nn::dtype_of(embedding)));
 }
 
 Result<std::shared_ptr<const FrozenTables>> load_frozen_tables(const std::filesystem::path& path,

@@ -43,6 +43,16 @@ Tokens tokens_from_environment(const recipe::FanoutRecipe& recipe) {
   return {std::move(capture), environment(recipe::kRegistryTokenEnv), environment(recipe::kRegistryAdminTokenEnv)};
 }
 
+Result<Tokens> tokens_of_a_role(const recipe::FanoutRecipe& recipe) {
+  Tokens tokens = tokens_from_environment(recipe);
+  if (tokens.registry.empty()) {
+    return invalid_argument(
+        "is not set: `levada up` draws one for its roles, one started by hand must be given the same as the others",
+        recipe::kRegistryTokenEnv);
+  }
+  return tokens;
+}
+
 Tokens make_tokens(const recipe::FanoutRecipe& recipe) {
   Tokens tokens = tokens_from_environment(recipe);
   for (std::string* token : {&tokens.capture, &tokens.registry, &tokens.registry_admin}) {

@@ -145,16 +145,24 @@ consumer::Options consumer_options_of(const recipe::FanoutRecipe& recipe, const 
   return options;
 }
 
-std::string training_hash(const train::Options& options, const train::DraftConfig& draft) {
+std::vector<std::pair<std::string, std::string>> training_terms(const train::Options& options,
+                                                                const train::DraftConfig& draft) {
   train::Options copy = options;
   OptionTable table;
   train::describe(table, copy);
-  std::string text = train::draft_config_json(draft);
   const std::set<std::string> elsewhere = {"threads",       "output_dir",      "log_interval",
                                            "save_interval", "max_checkpoints", "eval_interval"};
+  std::vector<std::pair<std::string, std::string>> terms;
   for (const OptionTable::Option& option : table.options()) {
-    if (elsewhere.count(option.name()) == 0) text += option.path() + "=" + option.value() + "\n";
+    if (elsewhere.count(option.name()) == 0) terms.emplace_back(option.name(), option.value());
   }
+  terms.emplace_back("draft", train::draft_config_json(draft));
+  return terms;
+}
+
+std::string training_hash(const train::Options& options, const train::DraftConfig& draft) {
+  std::string text;
+  for (const auto& [name, value] : training_terms(options, draft)) text += name + "=" + value + "\n";
   return hex64(hash64(std::as_bytes(std::span(text))));
 }
 

@@ -55,6 +55,8 @@ struct RunConfig {
 
   std::int64_t max_capture_retries = 2;
   std::int64_t removal_tries = 40;
+  // At this opening no capture server that an earlier one knew lives any more: nothing is written late.
+  bool servers_are_new = false;
   bool abort_on_consumer_failure = false;
   std::int64_t max_lead = 0;  // a leader waits when this many positions ahead of the slowest consumer; 0: never
   Times times;

@@ -5,17 +5,17 @@
 // the readers: nothing here includes their parsers.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "support/temporary_folder.h"
 #include "support/vectors.h"
 
@@ -90,6 +90,22 @@ inline std::vector<float> read_floats(const std::filesystem::path& file) {
   std::ifstream(file, std::ios::binary)
       .read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
   return values;
+}
+
+// A damaged file and what its one message must say.
+struct Damage {
+  std::string what;
+  std::string content;
+  std::vector<std::string> words;  // all stand in the message
+};
+
+inline void PrintTo(const Damage& damage, std::ostream* out) { *out << damage.what; }
+
+inline void expect_damage(const Status& status, const std::filesystem::path& path, const Damage& damage) {
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), testing::HasSubstr(path.string()));
+  for (const std::string& word : damage.words) EXPECT_THAT(status.message(), testing::HasSubstr(word));
 }
 
 }  // namespace levada::files::test

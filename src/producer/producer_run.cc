@@ -106,12 +106,23 @@ class ProducerProcess {
     LEVADA_ASSIGN_OR_RETURN(std::optional<Preparation> stored, read_prepared(file, from));
     if (!stored) {
       LEVADA_ASSIGN_OR_RETURN(stored, answer(prompts));
+      LEVADA_RETURN_IF_ERROR(check_enough(*stored));
       LEVADA_RETURN_IF_ERROR(write_prepared(file, from, *stored));
     }
     samples_ = std::move(stored->samples);
     LEVADA_LOG_INFO(samples_.size(), " samples of ", stored->offered, " prompts");
     for (const auto& [reason, count] : stored->dropped) LEVADA_LOG_WARNING(count, " prompts left out: ", reason);
     return {};
+  }
+
+  // A run's length, its schedules and its end are those of max_prompts: with fewer samples it could never be complete.
+  Status check_enough(const Preparation& made) const {
+    const auto kept = static_cast<std::int64_t>(made.samples.size());
+    if (options_.max_prompts == 0 || kept == options_.max_prompts) return {};
+    std::string why = "asks for " + std::to_string(options_.max_prompts) + " samples, " + options_.prompts + " gives " +
+                      std::to_string(kept) + " (of " + std::to_string(made.offered) + " prompts";
+    for (const auto& [reason, count] : made.dropped) why += ", " + std::to_string(count) + " left out: " + reason;
+    return invalid_argument(why + "): lower it or add prompts", "data.max_prompts");
   }
 
   Result<Preparation> answer(const std::vector<Prompt>& prompts) {

@@ -42,7 +42,7 @@ void respond(const http::Responder& responder, const Outcome<Reply>& outcome, co
 
 Status mount_registry(http::Server& server, Registry& registry, const Tokens& tokens, const RefContext& context) {
   if (tokens.consumer.empty()) {
-    return invalid_argument("the registry is not served without a token for its consumers", "auth_token_env");
+    return invalid_argument("the registry is not served without a token for its consumers", "token");
   }
   for (const Operation& operation : operations()) {
     const auto handler = [&server, &registry, tokens, context, operation](http::Request request,

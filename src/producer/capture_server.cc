@@ -43,21 +43,21 @@ class HttpCaptureServer final : public CaptureServer {
   std::map<std::string, std::string> headers_;
 };
 
-std::string text_of(const Json& object, const char* name) {
+std::string string_at(const Json& object, const char* name) {
   const auto found = object.find(name);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
 Result<CaptureSide> read_description(const Json& capture) {
   CaptureSide side;
-  side.store_id = text_of(capture, "store_id");
+  side.store_id = string_at(capture, "store_id");
   if (side.store_id.empty()) return unavailable("/server_info: capture.store_id is missing");
-  const auto incarnation = parse_hex64(text_of(capture, "incarnation"));
+  const auto incarnation = parse_hex64(string_at(capture, "incarnation"));
   if (!incarnation.ok()) return unavailable("/server_info: capture.incarnation: " + incarnation.status().message());
   side.incarnation = *incarnation;
   if (const auto store = capture.find("store"); store != capture.end() && store->is_object()) {
-    side.tcp_url = text_of(*store, "tcp");
-    side.shm_url = text_of(*store, "shm");
+    side.tcp_url = string_at(*store, "tcp");
+    side.shm_url = string_at(*store, "shm");
   }
   if (const auto width = capture.find("hidden_size"); width != capture.end() && width->is_number_unsigned()) {
     side.hidden_size = static_cast<std::int64_t>(std::min<std::uint64_t>(width->get<std::uint64_t>(), 1 << 24));

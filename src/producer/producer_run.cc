@@ -21,7 +21,7 @@
 namespace levada::producer {
 namespace {
 
-constexpr std::int64_t kDescribeTimeoutUs = 5'000'000;
+constexpr std::int64_t kFirstDescribeTimeoutUs = 5'000'000;
 constexpr std::int64_t kServerPauseUs = 500'000;
 constexpr std::int64_t kGoodbyeUs = 1'000'000;  // the last answers reach their callers
 
@@ -153,7 +153,7 @@ class ProducerProcess {
     const std::int64_t until_us = clock_.now_us() + us(options_.server_outage_s);
     for (std::size_t turn = 0; contract_.hidden_size == 0; ++turn) {
       const auto server = http_capture_server(urls_[turn % urls_.size()], request_.capture_token);
-      const auto side = describe_capture(*server, kDescribeTimeoutUs);
+      const auto side = describe_capture(*server, kFirstDescribeTimeoutUs);
       if (side.ok() && side->hidden_size == 0) {
         return invalid_argument("must be given: the server does not say it", "target_hidden_size");
       }

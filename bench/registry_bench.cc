@@ -242,6 +242,28 @@ void wait_for_each(registry::RegistryClient& client, const fanout::ConsumerSpec&
   }
 }
 
+// Completes a capture each time all `clients` wait for it, and removes what they have all passed.
+Status publish_each(registry::Registry& registry, std::int64_t total, std::int64_t clients,
+                    std::vector<std::atomic<std::int64_t>>& completed_ns) {
+  registry::LocalApi producer(registry);
+  for (std::int64_t p = 0; p < total; ++p) {
+    const auto claimed = producer.call(fanout::ClaimRequest{"w", "s", p + 1, 1, kWaitMs});
+    if (!claimed.ok() || claimed->requests.empty()) return internal_error("the bench's claim got nothing");
+    const fanout::CaptureOrder& order = claimed->requests[0];
+    (void)producer.call(fanout::MarkCommittingRequest{order.source_index, order.generation, order.nonce, ref_of(order),
+                                                      order.reserved_bytes});
+    while (producer.call(fanout::SnapshotRequest{})->counters["waiters"] < clients) std::this_thread::yield();
+    completed_ns[static_cast<std::size_t>(order.source_index)] = SteadyClock::now().time_since_epoch().count();
+    (void)producer.call(fanout::CompleteCaptureRequest{order.source_index, order.generation, order.nonce});
+    const auto passed = producer.call(fanout::RemovalsRequest{16, 0});
+    if (!passed.ok()) return internal_error(passed.error().message);
+    for (const fanout::Removal& removal : passed->removals) {
+      (void)producer.call(fanout::FinishEvictionRequest{removal.source_index, removal.generation, {}});
+    }
+  }
+  return {};
+}
+
 Result<Case> acquire_latency(const Folder& folder, std::int64_t total) {
   constexpr std::int64_t kClients = 8;
   const SystemClock clock;
@@ -266,22 +288,13 @@ Result<Case> acquire_latency(const Folder& folder, std::int64_t total) {
     threads.emplace_back("bench-client" + std::to_string(c),
                          [&, c] { wait_for_each(client, config->consumers[c], total, completed_ns, samples[c]); });
   }
-  registry::LocalApi producer(*registry);
-  for (std::int64_t p = 0; p < total; ++p) {
-    const auto claimed = producer.call(fanout::ClaimRequest{"w", "s", p + 1, 1, kWaitMs});
-    if (!claimed.ok() || claimed->requests.empty()) return internal_error("the bench's claim got nothing");
-    const fanout::CaptureOrder& order = claimed->requests[0];
-    (void)producer.call(fanout::MarkCommittingRequest{order.source_index, order.generation, order.nonce, ref_of(order),
-                                                      order.reserved_bytes});
-    while (producer.call(fanout::SnapshotRequest{})->counters["waiters"] < kClients) std::this_thread::yield();
-    completed_ns[static_cast<std::size_t>(order.source_index)] = SteadyClock::now().time_since_epoch().count();
-    (void)producer.call(fanout::CompleteCaptureRequest{order.source_index, order.generation, order.nonce});
-    (void)producer.call(fanout::RemovalsRequest{1, 0});
-  }
+  const Status published = publish_each(*registry, total, kClients, completed_ns);
+  if (!published.ok()) registry->stop();  // else the clients wait for ever
   threads.clear();
   registry->stop();
   server->stop(std::chrono::milliseconds(100));
   io.join();
+  LEVADA_RETURN_IF_ERROR(published);
   std::vector<double> all;
   for (const auto& some : samples) all.insert(all.end(), some.begin(), some.end());
   if (all.empty()) return internal_error("the bench's clients got nothing");

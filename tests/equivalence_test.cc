@@ -16,6 +16,7 @@
 #include "engine/worker.h"
 #include "model/model.h"
 #include "sched/scheduler.h"
+#include "support/instrumented.h"
 
 namespace levada {
 namespace {
@@ -187,9 +188,9 @@ class Equivalence : public testing::TestWithParam<std::string> {
     return answers;
   }
 
-  void expect_equal_to_solo(const Setting& setting, std::uint32_t seed, std::uint64_t& retractions,
-                            std::uint64_t& evicted_tokens) {
-    const Traffic traffic = random_traffic(seed, 24, tokenizer_->vocab_size());
+  void expect_equal_to_solo(const Setting& setting, std::uint32_t seed, std::size_t requests,
+                            std::uint64_t& retractions, std::uint64_t& evicted_tokens) {
+    const Traffic traffic = random_traffic(seed, requests, tokenizer_->vocab_size());
     const std::vector<Answer> expected = solo(traffic);
     Engine engine(setting, *device_, *tokenizer_);
     for (const core::Request& request : traffic.requests) EXPECT_TRUE(engine.scheduler().submit(request).ok());
@@ -236,7 +237,7 @@ TEST_P(Equivalence, BatchedChunkedWarmAnswersEqualColdSoloOnes) {
         setting.sched.chunked_prefill_size = chunk;
         setting.sched.disable_overlap_schedule = !overlap;
         setting.sched.max_running_requests = 8;
-        expect_equal_to_solo(setting, seed++, retractions, evicted);
+        expect_equal_to_solo(setting, seed++, test::kInstrumented ? 6 : 24, retractions, evicted);
       }
     }
   }
@@ -245,7 +246,8 @@ TEST_P(Equivalence, BatchedChunkedWarmAnswersEqualColdSoloOnes) {
 TEST_P(Equivalence, ATightPoolEvictsAndRetractsWithoutChangingAToken) {
   std::uint64_t retractions = 0, evicted = 0;
   // Whether somebody is retracted depends on the timing of two threads: go on until it was seen.
-  for (std::uint32_t seed = 100; seed < 110 || (retractions == 0 && seed < 300); ++seed) {
+  const std::uint32_t end = test::kInstrumented ? 102 : 110;
+  for (std::uint32_t seed = 100; seed < end || (retractions == 0 && seed < 300); ++seed) {
     Setting setting;
     setting.model = GetParam();
     setting.page_size = 4;
@@ -253,7 +255,7 @@ TEST_P(Equivalence, ATightPoolEvictsAndRetractsWithoutChangingAToken) {
     setting.sched.chunked_prefill_size = 32;
     setting.sched.schedule_conservativeness = 0.05;  // admits more than fits, so that somebody is retracted
     setting.sched.disable_overlap_schedule = seed % 2 == 0;
-    expect_equal_to_solo(setting, seed, retractions, evicted);
+    expect_equal_to_solo(setting, seed, 24, retractions, evicted);
   }
   EXPECT_GT(retractions, 0u) << "the pool was not tight enough to prove anything";
   EXPECT_GT(evicted, 0u) << "the pool was not tight enough to prove anything";

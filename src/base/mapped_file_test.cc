@@ -8,26 +8,19 @@
 #include <fstream>
 
 #include "base/fd.h"
+#include "support/temporary_folder.h"
 
 namespace levada {
 namespace {
 
 class MappedFileTest : public ::testing::Test {
  protected:
-  MappedFileTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "levada-base-XXXXXX").string();
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  ~MappedFileTest() override { std::filesystem::remove_all(folder_); }
-  std::filesystem::path write(const std::string& content) {
-    std::ofstream(folder_ / "file", std::ios::binary) << content;
-    return folder_ / "file";
-  }
+  std::filesystem::path write(const std::string& content) { return temporary_.write("file", content); }
   static std::string text_of(const MappedFile& file) {
     return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
   }
-  std::filesystem::path folder_;
+  const test::TemporaryFolder temporary_;
+  const std::filesystem::path& folder_ = temporary_.path();
 };
 
 TEST_F(MappedFileTest, BytesCoverTheFile) {

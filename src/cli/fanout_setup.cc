@@ -1,11 +1,9 @@
 #include "cli/fanout_setup.h"
 
-#include <sys/random.h>
-
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/random.h"
 #include "cli/server_options.h"
 
 namespace levada::cli {
@@ -14,18 +12,6 @@ namespace {
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
-}
-
-std::string random_token() {
-  unsigned char bytes[32];
-  LEVADA_CHECK(getrandom(bytes, sizeof bytes, 0) == sizeof bytes, "the kernel has no random bytes");
-  std::string text;
-  for (const unsigned char byte : bytes) {
-    char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", byte);
-    text += digits;
-  }
-  return text;
 }
 
 }  // namespace
@@ -57,10 +43,20 @@ Tokens tokens_from_environment(const recipe::FanoutRecipe& recipe) {
   return {std::move(capture), environment(recipe::kRegistryTokenEnv), environment(recipe::kRegistryAdminTokenEnv)};
 }
 
+Result<Tokens> tokens_of_a_role(const recipe::FanoutRecipe& recipe) {
+  Tokens tokens = tokens_from_environment(recipe);
+  if (tokens.registry.empty()) {
+    return invalid_argument(
+        "is not set: `levada up` draws one for its roles, one started by hand must be given the same as the others",
+        recipe::kRegistryTokenEnv);
+  }
+  return tokens;
+}
+
 Tokens make_tokens(const recipe::FanoutRecipe& recipe) {
   Tokens tokens = tokens_from_environment(recipe);
   for (std::string* token : {&tokens.capture, &tokens.registry, &tokens.registry_admin}) {
-    if (token->empty()) *token = random_token();
+    if (token->empty()) *token = random_hex(4);
   }
   return tokens;
 }

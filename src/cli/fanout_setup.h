@@ -31,7 +31,9 @@ struct Tokens {
 
 // What the environment says; empty where it says nothing.
 Tokens tokens_from_environment(const recipe::FanoutRecipe& recipe);
-// The same, each that is missing drawn at random.
+// kInvalidArgument naming the variable if the registry's token is missing: a role started by hand needs it.
+Result<Tokens> tokens_of_a_role(const recipe::FanoutRecipe& recipe);
+// The same as tokens_from_environment(), each that is missing drawn at random.
 Tokens make_tokens(const recipe::FanoutRecipe& recipe);
 
 // The context of this process: its binary, its folder.

@@ -1,6 +1,7 @@
 #include <cstdio>
 
 #include "cli/fanout_setup.h"
+#include "cli/run_terms.h"
 
 namespace levada::cli {
 
@@ -16,7 +17,8 @@ int plan_command(Words words) {
   }
   const recipe::LaunchPlan plan = recipe::make_plan(command->recipe, plan_context(*command, Tokens{}));
   std::fputs(recipe::plan_json(plan).c_str(), stdout);
-  return kExitOk;
+  const Status refused = check_before_start(command->recipe);
+  return refused.ok() ? kExitOk : report(refused);
 }
 
 }  // namespace levada::cli

@@ -45,12 +45,23 @@ std::filesystem::path tokenizer_of(const std::string& target) {
   return tokenizer.ok() ? *tokenizer : std::filesystem::path();
 }
 
-Status produce(const recipe::FanoutRecipe& recipe, std::stop_token stop) {
+struct Options {
+  bool new_servers = false;
+};
+
+void describe(OptionTable& table, Options& options) {
+  table.begin_room("produce");
+  table.add("new_servers", &options.new_servers,
+            "no capture server of an earlier start lives: what those may have written late needs no waiting for");
+}
+
+Status produce(const recipe::FanoutRecipe& recipe, const Options& options, std::stop_token stop) {
   producer::RunRequest request;
   LEVADA_ASSIGN_OR_RETURN(request.options, producer_options_of(recipe));
   request.run = run_config_of(recipe);
+  request.run.servers_are_new = options.new_servers;
   request.tokenizer = tokenizer_of(recipe.model.target_model_path);
-  const Tokens tokens = tokens_from_environment(recipe);
+  LEVADA_ASSIGN_OR_RETURN(const Tokens tokens, tokens_of_a_role(recipe));
   request.capture_token = tokens.capture;
   request.registry_token = tokens.registry;
   request.registry_admin_token = tokens.registry_admin;
@@ -67,7 +78,9 @@ Status produce(const recipe::FanoutRecipe& recipe, std::stop_token stop) {
 
 int produce_command(Words words) {
   SignalWatch signals;
-  const OptionTable table;
+  Options options;
+  OptionTable table;
+  describe(table, options);
   const Result<RecipeCommand> command = read_recipe_command(words, table);
   if (!command.ok()) return report(command.status());
   if (command->line.help) {
@@ -77,7 +90,7 @@ int produce_command(Words words) {
   }
   std::stop_source stop;
   signals.on_stop([&] { stop.request_stop(); });
-  const Status status = produce(command->recipe, stop.get_token());
+  const Status status = produce(command->recipe, options, stop.get_token());
   signals.on_stop({});
   return status.ok() ? kExitOk : report(status);
 }

@@ -2,12 +2,12 @@
 
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <set>
 #include <span>
 
 #include "base/hash.h"
+#include "base/hex.h"
 #include "cli/model_locator.h"
 #include "files/gguf.h"
 #include "model/config.h"
@@ -146,19 +146,25 @@ consumer::Options consumer_options_of(const recipe::FanoutRecipe& recipe, const 
   return options;
 }
 
-std::string training_hash(const train::Options& options, const train::DraftConfig& draft) {
+std::vector<std::pair<std::string, std::string>> training_terms(const train::Options& options,
+                                                                const train::DraftConfig& draft) {
   train::Options copy = options;
   OptionTable table;
   train::describe(table, copy);
-  std::string text = train::draft_config_json(draft);
   const std::set<std::string> elsewhere = {"threads",       "output_dir",      "log_interval",
                                            "save_interval", "max_checkpoints", "eval_interval"};
+  std::vector<std::pair<std::string, std::string>> terms;
   for (const OptionTable::Option& option : table.options()) {
-    if (elsewhere.count(option.name()) == 0) text += option.path() + "=" + option.value() + "\n";
+    if (elsewhere.count(option.name()) == 0) terms.emplace_back(option.name(), option.value());
   }
-  char hash[17];
-  std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(hash64(std::as_bytes(std::span(text)))));
-  return hash;
+  terms.emplace_back("draft", train::draft_config_json(draft));
+  return terms;
+}
+
+std::string training_hash(const train::Options& options, const train::DraftConfig& draft) {
+  std::string text;
+  for (const auto& [name, value] : training_terms(options, draft)) text += name + "=" + value + "\n";
+  return hex64(hash64(std::as_bytes(std::span(text))));
 }
 
 train::Options trainer_options_of(const recipe::FanoutRecipe& recipe, const recipe::Consumer& consumer) {
@@ -184,7 +190,6 @@ train::Options trainer_options_of(const recipe::FanoutRecipe& recipe, const reci
   options.run_id = recipe.run_id;
   options.save_interval = training.save_interval;
   options.max_checkpoints = training.max_checkpoints;
-  options.eval_interval = training.eval_interval;
   options.log_interval = training.log_interval;
   return options;
 }

@@ -31,7 +31,10 @@ train::Options trainer_options_of(const recipe::FanoutRecipe& recipe, const reci
 // single fields of the recipe go on top. Reads the target's config (not its weights).
 Result<train::DraftConfig> draft_config_of(const recipe::FanoutRecipe& recipe, const recipe::Consumer& consumer);
 
-// Changes with whatever changes what `options` and `draft` train; not with where it is kept or on how many threads.
+// Name and value of whatever changes what `options` and `draft` train; not where it is kept or on how many threads.
+std::vector<std::pair<std::string, std::string>> training_terms(const train::Options& options,
+                                                                const train::DraftConfig& draft);
+// Changes with any of them.
 std::string training_hash(const train::Options& options, const train::DraftConfig& draft);
 
 // Target layers that the run captures. kInvalidArgument if two drafts want different ones.

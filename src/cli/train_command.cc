@@ -8,7 +8,8 @@
 #include "cli/model_locator.h"
 #include "cli/run_setup.h"
 #include "cli/signal_watch.h"
-#include "train/consumer_run.h"
+#include "train/peer_run.h"
+#include "train/rank_processes.h"
 #include "up/events.h"
 
 namespace levada::cli {
@@ -55,16 +56,15 @@ Result<train::ConsumerRunRequest> request_for(const recipe::FanoutRecipe& recipe
   if (consumer.model.draft_checkpoint_path) request.init_from = *consumer.model.draft_checkpoint_path;
   request.export_dir = std::filesystem::path(request.trainer.output_dir) / "draft";
   request.recipe_hash = training_hash(request.trainer, request.draft);
-  const Tokens tokens = tokens_from_environment(recipe);
+  LEVADA_ASSIGN_OR_RETURN(const Tokens tokens, tokens_of_a_role(recipe));
   request.registry_token = tokens.registry;
   request.store_token = tokens.capture;
   return request;
 }
 
-Status train_consumer(const recipe::FanoutRecipe& recipe, const Options& options, std::stop_token stop) {
-  LEVADA_ASSIGN_OR_RETURN(const recipe::Consumer* consumer, chosen(recipe, options.consumer_id));
-  LEVADA_ASSIGN_OR_RETURN(const train::ConsumerRunRequest request, request_for(recipe, *consumer, options.takeover));
-  const std::string& id = consumer->consumer_id;
+// As rank 0.
+Status train_consumer(const train::ConsumerRunRequest& request, std::stop_token stop) {
+  const std::string& id = request.consumer.consumer_id;
   const auto tell_checkpoint = [&](std::int64_t step, const std::filesystem::path& folder) {
     tell(up::CheckpointEvent{id, step, folder.string()});
   };
@@ -80,10 +80,24 @@ Status train_consumer(const recipe::FanoutRecipe& recipe, const Options& options
   return {};
 }
 
+// In as many processes as the recipe says.
+Status train_in_ranks(const recipe::FanoutRecipe& recipe, const Options& options) {
+  LEVADA_ASSIGN_OR_RETURN(const recipe::Consumer* consumer, chosen(recipe, options.consumer_id));
+  LEVADA_ASSIGN_OR_RETURN(train::ConsumerRunRequest request, request_for(recipe, *consumer, options.takeover));
+  LEVADA_ASSIGN_OR_RETURN(train::RankProcesses ranks, train::RankProcesses::start(consumer->nproc_per_node));
+  if (consumer->nproc_per_node > 1) request.ranks = &ranks.collective();
+  if (ranks.rank() > 0) return train::run_peer(request);
+  SignalWatch signals;  // its thread may exist only once the ranks are forked
+  std::stop_source stop;
+  signals.on_stop([&] { stop.request_stop(); });
+  const Status status = train_consumer(request, stop.get_token());
+  signals.on_stop({});
+  return status;
+}
+
 }  // namespace
 
 int train_command(Words words) {
-  SignalWatch signals;
   Options options;
   OptionTable table;
   describe(table, options);
@@ -96,10 +110,7 @@ int train_command(Words words) {
         table);
     return kExitOk;
   }
-  std::stop_source stop;
-  signals.on_stop([&] { stop.request_stop(); });
-  const Status status = train_consumer(command->recipe, options, stop.get_token());
-  signals.on_stop({});
+  const Status status = train_in_ranks(command->recipe, options);
   return status.ok() ? kExitOk : report(status);
 }
 

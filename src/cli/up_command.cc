@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "cli/fanout_setup.h"
+#include "cli/run_terms.h"
 #include "http/client.h"
 #include "registry/registry_client.h"
 #include "up/run_folder.h"
@@ -92,9 +93,7 @@ Status check_ports(const RecipeCommand& command, bool train, recipe::PlanContext
   if (!train) return {};
   LEVADA_ASSIGN_OR_RETURN(context.registry_port,
                           up::bindable_port(command.recipe.fanout.bind, command.recipe.fanout.port));
-  const std::string& prompts = command.recipe.data.prompts();
-  std::error_code error;
-  return fs::is_regular_file(prompts, error) ? Status() : not_found("there is no file " + prompts, "data");
+  return {};
 }
 
 class Run {
@@ -106,6 +105,8 @@ class Run {
     if (options_.fresh) {
       LEVADA_RETURN_IF_ERROR(forget_earlier(command_.recipe, folder_));
     }
+    LEVADA_ASSIGN_OR_RETURN(const RunTerms terms, run_terms_of(command_.recipe));
+    LEVADA_RETURN_IF_ERROR(agree_on_terms(command_.recipe, terms));
     const auto& earlier = folder_.earlier();
     const bool train = options_.fresh || !earlier || earlier->phase != "completed";
     if (!train) {
@@ -198,6 +199,8 @@ int up_command(Words words) {
                 table);
     return kExitOk;
   }
+  const Status refused = check_before_start(command->recipe);
+  if (!refused.ok()) return report(refused);
   up::StopSignals signals;
   Result<up::RunFolder> folder = up::RunFolder::open(command->recipe.disaggregated.control_dir);
   if (!folder.ok()) return report(folder.status());

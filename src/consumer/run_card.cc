@@ -1,12 +1,11 @@
 #include "consumer/run_card.h"
 
-#include <charconv>
-#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/durable_file.h"
+#include "base/hex.h"
 
 namespace levada::consumer {
 namespace {
@@ -15,12 +14,6 @@ using Json = nlohmann::json;
 
 constexpr std::int64_t kVersion = 1;
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 31;
-
-std::string hex(std::uint64_t value) {
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
-  return digits;
-}
 
 // Reads fields until one is not what it must be; its name is the fault.
 class CardReader {
@@ -52,13 +45,9 @@ class CardReader {
     const Json* value = find(name);
     if (value == nullptr || !value->is_array()) return fail(name, "a list of checksums");
     for (const Json& item : *value) {
-      const std::string digits = item.is_string() ? item.get<std::string>() : "";
-      std::uint64_t hash = 0;
-      const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), hash, 16);
-      if (error != std::errc() || digits.size() != 16 || end != digits.data() + 16) {
-        return fail(name, "a list of checksums");
-      }
-      out->push_back(hash);
+      const auto hash = parse_hex64(item.is_string() ? item.get<std::string>() : "");
+      if (!hash.ok()) return fail(name, "a list of checksums");
+      out->push_back(hash.value());
     }
   }
   void fail(const char* name, const std::string& wanted) {
@@ -110,7 +99,7 @@ Result<RunCard> parse(const Json& object, const std::filesystem::path& file) {
 
 Status write_run_card(const std::filesystem::path& control_dir, const RunCard& card) {
   Json hashes = Json::array();
-  for (const std::uint64_t hash : card.input_hashes) hashes.push_back(hex(hash));
+  for (const std::uint64_t hash : card.input_hashes) hashes.push_back(hex64(hash));
   const Json object{{"version", kVersion},
                     {"run_id", card.run_id},
                     {"store_id", card.store_id},

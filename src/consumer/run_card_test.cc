@@ -6,23 +6,20 @@
 #include <fstream>
 
 #include "consumer/test_samples.h"
+#include "support/temporary_folder.h"
 
 namespace levada::consumer {
 namespace {
 
 class RunCardTest : public testing::Test {
  protected:
-  RunCardTest() {
-    std::string name = std::filesystem::temp_directory_path() / "levada-card-XXXXXX";
-    folder_ = ::mkdtemp(name.data());
-  }
-  ~RunCardTest() override { std::filesystem::remove_all(folder_); }
   std::string fault_of(const std::string& text) {
     std::ofstream(folder_ / kRunCardName) << text;
     const auto card = read_run_card(folder_);
     return card.ok() ? "accepted" : card.status().field();
   }
-  std::filesystem::path folder_;
+  const test::TemporaryFolder temporary_;
+  const std::filesystem::path& folder_ = temporary_.path();
 };
 
 TEST_F(RunCardTest, WhatIsWrittenIsRead) {

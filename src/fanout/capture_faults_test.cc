@@ -8,8 +8,6 @@
 namespace levada::fanout {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000;
-
 FailCaptureRequest failed(const CaptureOrder& order, Written written, bool retryable = true) {
   return {order.source_index, order.generation, order.nonce, "boom", retryable, written};
 }

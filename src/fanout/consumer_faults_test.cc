@@ -8,8 +8,6 @@
 namespace levada::fanout {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000;
-
 class ConsumerFaults : public testing::Test {
  protected:
   // Two consumers, one sample a step, everything fits.

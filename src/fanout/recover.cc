@@ -154,6 +154,8 @@ Status Machine::load(const Rows& rows) {
 
 void Machine::recover(std::int64_t now_us) {
   const Times& times = state_.config().times;
+  const bool writers_may_live = !state_.config().servers_are_new;
+  const std::int64_t quiet_us = writers_may_live ? now_us + times.capture_timeout_us : 0;
   state_.run.registry_epoch += 1;
   state_.mark_run();
   // A drained run that is started again with consumers left goes on.
@@ -171,22 +173,22 @@ void Machine::recover(std::int64_t now_us) {
     Entry& e = state_.entry(p);
     const EntryState s = e.row.state;
     e.since_us = now_us;
-    if (e.row.attempt > 0 && has_bytes(s)) e.quiet_after_us = now_us + times.capture_timeout_us;
+    if (e.row.attempt > 0 && has_bytes(s)) e.quiet_after_us = quiet_us;
     e.not_before_us = s == EntryState::kEvicting ? e.quiet_after_us : 0;
-    if (s == EntryState::kCapturing && state_.config().servers_keep_journal) {
+    if (s == EntryState::kCapturing && writers_may_live && state_.config().servers_keep_journal) {
       // The worker is dead, and its reply as good as lost: the same generation is sent again, in the slot it has.
       e.row.worker.clear();
       keep_for_retry(state_, p, now_us);
     } else if (s == EntryState::kCapturing || s == EntryState::kCommitting) {
       // A capture's writer may still be at work; a committing one has answered.
-      burn(state_, p, s == EntryState::kCapturing, now_us);
+      burn(state_, p, s == EntryState::kCapturing && writers_may_live, now_us);
     } else if (s == EntryState::kQueued) {
       dequeue(state_, p);
     }
   }
   for (auto& [key, garbage] : state_.garbage) {
     garbage.since_us = now_us;
-    garbage.not_before_us = garbage.row.quarantined ? now_us + times.capture_timeout_us : now_us;
+    garbage.not_before_us = garbage.row.quarantined && writers_may_live ? quiet_us : now_us;
   }
   state_.touch_all();
 }

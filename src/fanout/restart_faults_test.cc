@@ -9,8 +9,6 @@
 namespace levada::fanout {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000;
-
 class RestartFaults : public testing::Test {
  protected:
   RestartFaults() : RestartFaults(small_config({spec(1, 3, 4, 3), spec(1, 3, 4, 3)}, 6, 12)) {}

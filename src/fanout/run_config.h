@@ -61,6 +61,8 @@ struct RunConfig {
   // The capture servers answer a generation that they are sent again from their journal, with one writer per sample at a
   // time: so that a lost reply, or a producer's death, costs no generation.
   bool servers_keep_journal = true;
+  // At this opening no capture server that an earlier one knew lives any more: nothing is written late.
+  bool servers_are_new = false;
   bool abort_on_consumer_failure = false;
   std::int64_t max_lead = 0;  // a leader waits when this many positions ahead of the slowest consumer; 0: never
   Times times;

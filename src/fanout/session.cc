@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cstdio>
 #include <span>
 
 #include "base/hash.h"
+#include "base/hex.h"
 #include "fanout/machine.h"
 #include "fanout/once.h"
 
@@ -10,17 +10,11 @@ namespace levada::fanout {
 
 namespace {
 
-std::string hex(std::uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
 // "{consumer_id}/{hash}": whose it is can be read off, and no two sessions of a run share one.
 std::string session_id_for(const ConsumerRow& row, std::int64_t registry_epoch) {
   const std::string text = row.consumer_id + "\n" + row.client_nonce + "\n" + std::to_string(row.session_epoch) + "\n" +
                            std::to_string(registry_epoch);
-  return row.consumer_id + "/" + hex(hash64(std::as_bytes(std::span(text))));
+  return row.consumer_id + "/" + hex64(hash64(std::as_bytes(std::span(text))));
 }
 
 Error differs(ErrorCode code, const std::string& field, const std::string& run, const std::string& consumer) {

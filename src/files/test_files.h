@@ -5,16 +5,19 @@
 // the readers: nothing here includes their parsers.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "base/status.h"
+#include "support/temporary_folder.h"
+#include "support/vectors.h"
 
 namespace levada::files::test {
 
@@ -73,31 +76,9 @@ struct Gguf {
   }
 };
 
-// A folder under the system's temporary one, removed with all that is in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "levada-files-XXXXXX").string();
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    path_ = name;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
+using levada::test::TemporaryFolder;
 
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path write(const std::string& name, std::string_view content) const {
-    std::ofstream(path_ / name, std::ios::binary) << content;
-    return path_ / name;
-  }
-
- private:
-  std::filesystem::path path_;
-};
-
-inline std::filesystem::path vectors() { return std::filesystem::path(LEVADA_SOURCE_DIR) / "tests/vectors"; }
+using levada::test::vectors;
 
 inline std::span<const std::byte> as_bytes(std::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
@@ -109,6 +90,22 @@ inline std::vector<float> read_floats(const std::filesystem::path& file) {
   std::ifstream(file, std::ios::binary)
       .read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
   return values;
+}
+
+// A damaged file and what its one message must say.
+struct Damage {
+  std::string what;
+  std::string content;
+  std::vector<std::string> words;  // all stand in the message
+};
+
+inline void PrintTo(const Damage& damage, std::ostream* out) { *out << damage.what; }
+
+inline void expect_damage(const Status& status, const std::filesystem::path& path, const Damage& damage) {
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), testing::HasSubstr(path.string()));
+  for (const std::string& word : damage.words) EXPECT_THAT(status.message(), testing::HasSubstr(word));
 }
 
 }  // namespace levada::files::test

@@ -1,6 +1,7 @@
 #include "http/server.h"
 
 #include <malloc.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <boost/asio/steady_timer.hpp>
@@ -19,6 +20,15 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+
+std::string_view bearer_token(const Request& request) {
+  constexpr std::string_view kScheme = "bearer ";
+  const auto header = request.headers.find("authorization");
+  if (header == request.headers.end()) return {};
+  const std::string_view value = header->second;
+  if (value.size() < kScheme.size() || strncasecmp(value.data(), kScheme.data(), kScheme.size()) != 0) return {};
+  return value.substr(kScheme.size());
+}
 
 namespace {
 

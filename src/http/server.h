@@ -26,6 +26,9 @@ struct Request {
   std::string body;
 };
 
+// TOKEN of "Authorization: Bearer TOKEN", a view into the request; empty without it.
+std::string_view bearer_token(const Request& request);
+
 // The one answer to one request. Copyable handle; the last copy dropped without an answer sends 500.
 // Each call out of turn (a second answer, a write after end(), anything once the client is gone) does nothing.
 class Responder {

@@ -12,6 +12,19 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
+TEST(BearerToken, IsWhatFollowsTheSchemeWhateverItsCase) {
+  const auto token_of = [](const char* header) {
+    Request request;
+    if (header != nullptr) request.headers["authorization"] = header;
+    return std::string(bearer_token(request));
+  };
+  EXPECT_EQ(token_of("Bearer abc"), "abc");
+  EXPECT_EQ(token_of("bEARER a b"), "a b");
+  for (const char* none : {static_cast<const char*>(nullptr), "", "abc", "Bearer", "Bearer ", "Basic abc"}) {
+    EXPECT_EQ(token_of(none), "");
+  }
+}
+
 TEST_F(ServerTest, answers_a_whole_response_and_keeps_the_connection) {
   RawSocket socket(site.port());
   for (int i = 0; i < 3; ++i) {

@@ -10,6 +10,7 @@
 
 #include "kv/naive_tree.h"
 #include "kv/test_cache.h"
+#include "support/instrumented.h"
 
 namespace levada::kv {
 namespace {
@@ -172,7 +173,7 @@ class History {
 class RadixTreeHistories : public ::testing::TestWithParam<std::int32_t> {};
 
 TEST_P(RadixTreeHistories, AgreeWithTheNaiveTreeAtEveryStep) {
-  for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
+  for (std::uint64_t seed = 1; seed <= (test::kInstrumented ? 200 : 1500); ++seed) {
     History(seed, GetParam()).run(60);
     ASSERT_FALSE(HasFailure()) << "seed " << seed << ", page size " << GetParam();
   }

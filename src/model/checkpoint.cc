@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <unordered_set>
 
 #include "base/hash.h"
+#include "base/hex.h"
 #include "files/printed.h"
 
 namespace levada::model {
@@ -197,10 +197,7 @@ std::string Checkpoint::identity() const {
     }
   }
   const Hash128 hash = hash128(std::as_bytes(std::span(text)));
-  char hex[33];
-  std::snprintf(hex, sizeof hex, "%016llx%016llx", static_cast<unsigned long long>(hash.high),
-                static_cast<unsigned long long>(hash.low));
-  return hex;
+  return hex64(hash.high) + hex64(hash.low);
 }
 
 }  // namespace levada::model

@@ -15,17 +15,12 @@
 
 #include "files/tensor_source.h"
 #include "model/model.h"
+#include "support/vectors.h"
 
 namespace levada::model {
 
 // Made by independent references (tests/vectors/README.md). A copied binary finds them from the repository's root.
-inline std::filesystem::path vectors() {
-#ifdef LEVADA_SOURCE_DIR
-  const std::filesystem::path built = std::filesystem::path(LEVADA_SOURCE_DIR) / "tests/vectors";
-  if (std::filesystem::exists(built)) return built;
-#endif
-  return "tests/vectors";
-}
+using levada::test::vectors;
 
 struct Matrix {
   std::int64_t rows = 0, columns = 0;

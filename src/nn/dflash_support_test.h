@@ -17,6 +17,7 @@
 #include "nn/dflash_draft.h"
 #include "nn/draft_objective.h"
 #include "nn/tensor.h"
+#include "support/vectors.h"
 
 namespace levada::nn::test {
 
@@ -27,9 +28,7 @@ struct OneThread {
   int before = at::get_num_threads();
 };
 
-inline std::filesystem::path dflash_vectors() {
-  return std::filesystem::path(LEVADA_SOURCE_DIR) / "tests/vectors/dflash";
-}
+inline std::filesystem::path dflash_vectors() { return levada::test::vectors() / "dflash"; }
 
 // Name -> tensor of one case; floats as float32, everything else as int64.
 class Golden {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/hex.h"
 #include "producer/capture_server.h"
 
 namespace levada::producer {

@@ -1,9 +1,9 @@
 #include "producer/capture_server.h"
 
-#include <charconv>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "base/hex.h"
 #include "http/url.h"
 
 namespace levada::producer {
@@ -46,21 +46,21 @@ class HttpCaptureServer final : public CaptureServer {
   std::map<std::string, std::string> headers_;
 };
 
-std::string text_of(const Json& object, const char* name) {
+std::string string_at(const Json& object, const char* name) {
   const auto found = object.find(name);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
 Result<CaptureSide> read_description(const Json& capture) {
   CaptureSide side;
-  side.store_id = text_of(capture, "store_id");
+  side.store_id = string_at(capture, "store_id");
   if (side.store_id.empty()) return unavailable("/server_info: capture.store_id is missing");
-  const auto incarnation = parse_hex64(text_of(capture, "incarnation"));
+  const auto incarnation = parse_hex64(string_at(capture, "incarnation"));
   if (!incarnation.ok()) return unavailable("/server_info: capture.incarnation: " + incarnation.status().message());
   side.incarnation = *incarnation;
   if (const auto store = capture.find("store"); store != capture.end() && store->is_object()) {
-    side.tcp_url = text_of(*store, "tcp");
-    side.shm_url = text_of(*store, "shm");
+    side.tcp_url = string_at(*store, "tcp");
+    side.shm_url = string_at(*store, "shm");
   }
   if (const auto width = capture.find("hidden_size"); width != capture.end() && width->is_number_unsigned()) {
     side.hidden_size = static_cast<std::int64_t>(std::min<std::uint64_t>(width->get<std::uint64_t>(), 1 << 24));
@@ -108,15 +108,6 @@ Result<CaptureSide> describe_capture(CaptureServer& server, std::int64_t timeout
     return Status(StatusCode::kFailedPrecondition, "the server does not capture: start it with --enable-spec-capture");
   }
   return read_description(*capture);
-}
-
-Result<std::uint64_t> parse_hex64(const std::string& digits) {
-  std::uint64_t value = 0;
-  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
-  if (digits.size() != 16 || error != std::errc() || stop != digits.data() + 16) {
-    return invalid_argument("must be 16 hexadecimal digits");
-  }
-  return value;
 }
 
 }  // namespace levada::producer

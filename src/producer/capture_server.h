@@ -51,7 +51,4 @@ struct CaptureSide {
 // kUnavailable if it can't be reached or answers no description, kFailedPrecondition if it does not capture.
 Result<CaptureSide> describe_capture(CaptureServer& server, std::int64_t timeout_us);
 
-// 16 hexadecimal digits, as incarnations and checksums are written.
-Result<std::uint64_t> parse_hex64(const std::string& digits);
-
 }  // namespace levada::producer

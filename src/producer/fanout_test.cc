@@ -4,16 +4,13 @@
 #include <random>
 
 #include "producer/test_run.h"
+#include "support/instrumented.h"
 
 namespace levada::producer {
 namespace {
 
 // Of random faults; an instrumented build has time for a tenth.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr unsigned kHistories = 30;
-#else
-constexpr unsigned kHistories = 300;
-#endif
+constexpr unsigned kHistories = test::kInstrumented ? 30 : 300;
 
 using State = fanout::EntryState;
 

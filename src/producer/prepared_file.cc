@@ -1,6 +1,5 @@
 #include "producer/prepared_file.h"
 
-#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -8,6 +7,7 @@
 
 #include "base/durable_file.h"
 #include "base/hash.h"
+#include "base/hex.h"
 
 namespace levada::producer {
 namespace {
@@ -17,12 +17,7 @@ using Json = nlohmann::json;
 constexpr const char* kFormat = "levada-prepared-samples";
 constexpr std::int64_t kVersion = 1;
 
-std::string digest_of(std::string_view text) {
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx",
-                static_cast<unsigned long long>(hash64(std::as_bytes(std::span(text)))));
-  return digits;
-}
+std::string digest_of(std::string_view text) { return hex64(hash64(std::as_bytes(std::span(text)))); }
 
 Status damaged(const std::filesystem::path& file, const std::string& what) {
   return data_loss(file.string() + ": " + what + "; remove it to prepare the prompts anew");

@@ -5,20 +5,18 @@
 
 #include <fstream>
 
+#include "support/temporary_folder.h"
+
 namespace levada::producer {
 namespace {
 
 class PreparedFileTest : public testing::Test {
  protected:
   PreparedFileTest() {
-    std::string name = std::filesystem::temp_directory_path() / "levada-prepared-XXXXXX";
-    folder_ = ::mkdtemp(name.data());
-    file_ = folder_ / "prepared.jsonl";
     preparation_.samples = {{"a", {1, 2, 3}, {0, 1, 1}}, {"", {4, 5}, {1, 1}}};
     preparation_.dropped = {{"no room for an answer", 3}};
     preparation_.offered = 5;
   }
-  ~PreparedFileTest() override { std::filesystem::remove_all(folder_); }
 
   std::string content() const {
     std::ifstream stream(file_, std::ios::binary);
@@ -29,7 +27,8 @@ class PreparedFileTest : public testing::Test {
     return read_prepared(file_, made_from_).status().code();
   }
 
-  std::filesystem::path folder_, file_;
+  const test::TemporaryFolder temporary_;
+  const std::filesystem::path file_ = temporary_.path() / "prepared.jsonl";
   const MadeFrom made_from_ = {{"prompts", "00"}, {"max_length", "64"}};
   Preparation preparation_;
 };

@@ -1,12 +1,11 @@
 #include "producer/producer.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <array>
 #include <set>
 
 #include "base/log.h"
+#include "base/random.h"
 #include "producer/registry_calls.h"
 
 namespace levada::producer {
@@ -20,19 +19,6 @@ constexpr std::size_t kMostListed = 16;
 
 }  // namespace
 
-std::string random_key() {
-  std::array<unsigned char, 16> bytes{};
-  LEVADA_CHECK(::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()),
-               "the system gives 16 random bytes at once");
-  constexpr std::string_view kHex = "0123456789abcdef";
-  std::string text;
-  for (const unsigned char byte : bytes) {
-    text.push_back(kHex[byte >> 4]);
-    text.push_back(kHex[byte & 15]);
-  }
-  return text;
-}
-
 Producer::Producer(Options options, fanout::RegistryApi& registry, const CaptureContract& contract,
                    const std::vector<const PreparedSample*>& samples, const Clock& clock, ConnectServer connect,
                    OpenStore open_store)
@@ -42,7 +28,7 @@ Producer::Producer(Options options, fanout::RegistryApi& registry, const Capture
       samples_(samples),
       clock_(clock),
       connect_(std::move(connect)) {
-  const CaptureWorker::Surroundings around{registry_, contract_, samples_, pause_, random_key};
+  const CaptureWorker::Surroundings around{registry_, contract_, samples_, pause_, [] { return random_hex(2); }};
   std::map<std::string, ServerWatch*> watch_of;
   for (const std::string& url : options_.server_urls) {
     ServerWatch*& watch = watch_of[url];

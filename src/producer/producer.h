@@ -94,7 +94,4 @@ class Producer {
   std::vector<Thread> threads_;  // last: they use everything above
 };
 
-// 128 random bits in hexadecimal, from the system.
-std::string random_key();
-
 }  // namespace levada::producer

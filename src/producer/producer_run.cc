@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/hash.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "consumer/run_card.h"
@@ -20,17 +21,11 @@
 namespace levada::producer {
 namespace {
 
-constexpr std::int64_t kDescribeTimeoutUs = 5'000'000;
+constexpr std::int64_t kFirstDescribeTimeoutUs = 5'000'000;
 constexpr std::int64_t kServerPauseUs = 500'000;
 constexpr std::int64_t kGoodbyeUs = 1'000'000;  // the last answers reach their callers
 
 std::int64_t us(double seconds) { return static_cast<std::int64_t>(seconds * 1e6); }
-
-std::string hex(std::uint64_t value) {
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
-  return digits;
-}
 
 Result<std::uint64_t> hash_of_file(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
@@ -98,7 +93,7 @@ class ProducerProcess {
 
   Result<MadeFrom> made_from() const {
     LEVADA_ASSIGN_OR_RETURN(const std::uint64_t hash, hash_of_file(options_.prompts));
-    return MadeFrom{{"prompts", hex(hash)},
+    return MadeFrom{{"prompts", hex64(hash)},
                     {"max_prompts", std::to_string(options_.max_prompts)},
                     {"max_length", std::to_string(options_.max_length)},
                     {"max_answer_tokens", std::to_string(options_.max_answer_tokens)},
@@ -111,12 +106,23 @@ class ProducerProcess {
     LEVADA_ASSIGN_OR_RETURN(std::optional<Preparation> stored, read_prepared(file, from));
     if (!stored) {
       LEVADA_ASSIGN_OR_RETURN(stored, answer(prompts));
+      LEVADA_RETURN_IF_ERROR(check_enough(*stored));
       LEVADA_RETURN_IF_ERROR(write_prepared(file, from, *stored));
     }
     samples_ = std::move(stored->samples);
     LEVADA_LOG_INFO(samples_.size(), " samples of ", stored->offered, " prompts");
     for (const auto& [reason, count] : stored->dropped) LEVADA_LOG_WARNING(count, " prompts left out: ", reason);
     return {};
+  }
+
+  // A run's length, its schedules and its end are those of max_prompts: with fewer samples it could never be complete.
+  Status check_enough(const Preparation& made) const {
+    const auto kept = static_cast<std::int64_t>(made.samples.size());
+    if (options_.max_prompts == 0 || kept == options_.max_prompts) return {};
+    std::string why = "asks for " + std::to_string(options_.max_prompts) + " samples, " + options_.prompts + " gives " +
+                      std::to_string(kept) + " (of " + std::to_string(made.offered) + " prompts";
+    for (const auto& [reason, count] : made.dropped) why += ", " + std::to_string(count) + " left out: " + reason;
+    return invalid_argument(why + "): lower it or add prompts", "data.max_prompts");
   }
 
   Result<Preparation> answer(const std::vector<Prompt>& prompts) {
@@ -147,7 +153,7 @@ class ProducerProcess {
     const std::int64_t until_us = clock_.now_us() + us(options_.server_outage_s);
     for (std::size_t turn = 0; contract_.hidden_size == 0; ++turn) {
       const auto server = http_capture_server(urls_[turn % urls_.size()], request_.capture_token, stop_);
-      const auto side = describe_capture(*server, kDescribeTimeoutUs);
+      const auto side = describe_capture(*server, kFirstDescribeTimeoutUs);
       if (side.ok() && side->hidden_size == 0) {
         return invalid_argument("must be given: the server does not say it", "target_hidden_size");
       }

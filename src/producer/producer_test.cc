@@ -16,6 +16,7 @@
 #include "registry/registry_client.h"
 #include "store/open_store.h"
 #include "store/store_server.h"
+#include "support/temporary_folder.h"
 
 namespace levada::producer {
 namespace {
@@ -62,8 +63,6 @@ class SocketServer {
 class ProducerRunTest : public testing::Test {
  protected:
   ProducerRunTest() {
-    std::string name = std::filesystem::temp_directory_path() / "levada-produce-XXXXXX";
-    folder_ = ::mkdtemp(name.data());
     server_ = std::make_unique<SocketServer>(folder_, clock_);
     std::ofstream prompts(folder_ / "prompts.jsonl");
     for (int p = 0; p < 8; ++p) {
@@ -87,10 +86,7 @@ class ProducerRunTest : public testing::Test {
     request_.capture_token = "capture token";
     request_.registry_token = "consumer token";
   }
-  ~ProducerRunTest() override {
-    server_.reset();
-    std::filesystem::remove_all(folder_);
-  }
+  ~ProducerRunTest() override { server_.reset(); }
 
   // A consumer's process from its registration on, up to `body(feed)`.
   void consumer_process(std::int64_t begin_step, const std::function<void(consumer::Feed&)>& body) {
@@ -160,7 +156,8 @@ class ProducerRunTest : public testing::Test {
   }
 
   SystemClock clock_;
-  std::filesystem::path folder_;
+  const test::TemporaryFolder temporary_;
+  const std::filesystem::path& folder_ = temporary_.path();
   std::unique_ptr<SocketServer> server_;
   const fanout::ConsumerSpec spec_{"a", 2, 0, 5, 4, 4};
   RunRequest request_;

@@ -7,7 +7,6 @@
 // The numbers in a captured state are a function of the token and its place, so that a recapture is recognised.
 #pragma once
 
-#include <cstdio>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include <string>
 
 #include "base/hash.h"
+#include "base/hex.h"
 #include "producer/capture_call.h"
 #include "producer/capture_server.h"
 #include "store/arena.h"
@@ -37,12 +37,6 @@ enum class ServerFault : std::uint8_t {
   kRefused,       // 503
   kUnauthorized,  // 401
 };
-
-inline std::string hex64(std::uint64_t value) {
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
-  return digits;
-}
 
 class ScriptedServer {
  public:

@@ -75,9 +75,11 @@ TEST(FanoutRecipe, OverridesReachSectionsItemsAndStructuredValues) {
 }
 
 TEST(FanoutRecipe, FieldsWithoutEffectLoadAndAreNamed) {
-  const auto recipe = read_test_recipe(kCpuRecipe, {"tracking.report_to=wandb", "model.sglang_attention_backend=fa3"});
+  const auto recipe = read_test_recipe(
+      kCpuRecipe, {"tracking.report_to=wandb", "training.eval_interval=5", "model.sglang_attention_backend=fa3"});
   ASSERT_TRUE(recipe.ok()) << recipe.status().to_string();
-  EXPECT_THAT(recipe->unused, ElementsAre("model.sglang_attention_backend", "tracking.report_to"));
+  EXPECT_THAT(recipe->unused,
+              ElementsAre("model.sglang_attention_backend", "training.eval_interval", "tracking.report_to"));
 }
 
 TEST(FanoutRecipe, FieldsThatWouldChangeTheNumbersAreRefused) {
@@ -97,7 +99,10 @@ TEST(FanoutRecipe, RulesNameTheFieldToChange) {
   const std::vector<Case> cases = {
       {{"training.strategy=eagle3"}, "training.strategy: must be dflash"},
       {{"data.train_data_path=x"}, "data: needs exactly one"},
-      {{"data.max_prompts=7"}, "data.max_prompts: must be a multiple of batch_size * accumulation_steps = 2"},
+      {{"data.max_prompts=7"}, "data.max_prompts: must be a multiple of batch_size * accumulation_steps"},
+      {{"deployment.trainer.nproc_per_node=3"},
+       "data.max_prompts: must be a multiple of batch_size * accumulation_steps * nproc_per_node = 6"},
+      {{"levada.device=cuda", consumer + "nproc_per_node=2"}, "consumers[0].nproc_per_node: must be 1"},
       {{"data.max_prompts=0"}, "data.max_prompts: must be a multiple"},
       {{"training.total_steps=5"}, "training.total_steps: must be left out or 4"},
       {{"training.resume_from=x"}, "training.resume_from: is each consumer's own"},

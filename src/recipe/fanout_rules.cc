@@ -14,7 +14,17 @@ std::string text(std::int64_t number) { return std::to_string(number); }
 
 Status refuse(const std::string& field, const std::string& what) { return invalid_argument(what, field); }
 
+bool is_id(const std::string& id) {
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); };
+  if (id.empty() || id.size() > 128 || !letter(id[0])) return false;
+  return std::all_of(id.begin(), id.end(), [&](char c) { return letter(c) || c == '_' || c == '.' || c == '-'; });
+}
+
 Status check_what_is_trained(const FanoutRecipe& recipe) {
+  if (!is_id(recipe.run_id)) {
+    return refuse("run_id", "must be 1 to 128 of A-Z a-z 0-9 _ . - beginning with a letter or digit, got \"" +
+                                recipe.run_id + "\"");
+  }
   if (recipe.training.strategy != "dflash") {
     return refuse("training.strategy", "must be dflash, got " + recipe.training.strategy);
   }
@@ -27,11 +37,11 @@ Status check_what_is_trained(const FanoutRecipe& recipe) {
   if (recipe.model.torch_dtype == "float16") {
     return refuse("model.torch_dtype", "must be bfloat16 or float32, got float16");
   }
-  const std::int64_t quantum = recipe.training.quantum();
+  const std::int64_t quantum = recipe.training.quantum() * recipe.trainer.nproc_per_node;
   const std::int64_t prompts = recipe.data.max_prompts;
   if (prompts < 1 || prompts % quantum != 0) {
-    return refuse("data.max_prompts", "must be a multiple of batch_size * accumulation_steps = " + text(quantum) +
-                                          " above 0, got " + text(prompts));
+    return refuse("data.max_prompts", "must be a multiple of batch_size * accumulation_steps * nproc_per_node = " +
+                                          text(quantum) + " above 0, got " + text(prompts));
   }
   const std::int64_t steps = prompts * recipe.training.num_epochs / quantum;
   if (recipe.training.total_steps && *recipe.training.total_steps != steps) {
@@ -59,7 +69,6 @@ Status check_deployment(const FanoutRecipe& recipe) {
     return refuse("training.resume_from", "is each consumer's own: windowed_fanout.consumers[].resume_from");
   }
   if (recipe.trainer.nnodes != 1) return refuse("deployment.trainer.nnodes", "must be 1");
-  if (recipe.trainer.nproc_per_node != 1) return refuse("deployment.trainer.nproc_per_node", "must be 1");
   const RuntimeSection& runtime = recipe.runtime;
   const std::int64_t quantum = recipe.training.quantum();
   if (runtime.in_flight_low_watermark > runtime.in_flight_high_watermark) {
@@ -93,12 +102,6 @@ Status check_times(const WindowedFanoutSection& fanout) {
   return {};
 }
 
-bool is_consumer_id(const std::string& id) {
-  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); };
-  if (id.empty() || id.size() > 128 || !letter(id[0])) return false;
-  return std::all_of(id.begin(), id.end(), [&](char c) { return letter(c) || c == '_' || c == '.' || c == '-'; });
-}
-
 // An override may shape a draft and its objective; what all share must stay shared.
 Status check_shared(const FanoutRecipe& recipe, const Consumer& consumer, const std::string& field) {
   const auto same = [&](const char* name, bool equal) {
@@ -115,13 +118,19 @@ Status check_shared(const FanoutRecipe& recipe, const Consumer& consumer, const 
 Status check_consumer(const FanoutRecipe& recipe, std::size_t index) {
   const Consumer& consumer = recipe.consumers[index];
   const std::string field = kFanout + "consumers[" + std::to_string(index) + "]";
-  if (!is_consumer_id(consumer.consumer_id)) {
+  if (consumer.consumer_id == "producer" || consumer.consumer_id == "logs" ||
+      consumer.consumer_id.starts_with("server-")) {
+    return refuse(field + ".consumer_id", "must not be producer, logs or server-…: those name other parts of a run");
+  }
+  if (!is_id(consumer.consumer_id)) {
     return refuse(
         field + ".consumer_id",
         "must be 1 to 128 of A-Z a-z 0-9 _ . - beginning with a letter or digit, got \"" + consumer.consumer_id + "\"");
   }
   LEVADA_RETURN_IF_ERROR(check_shared(recipe, consumer, field));
-  if (consumer.nproc_per_node != 1) return refuse(field + ".nproc_per_node", "must be 1");
+  if (consumer.nproc_per_node != 1 && recipe.on_cuda()) {
+    return refuse(field + ".nproc_per_node", "must be 1: a trainer has one GPU");
+  }
   const std::int64_t quantum = consumer.quantum();
   const std::string step = text(quantum) + ", the samples of one optimizer step of " + consumer.consumer_id;
   if (consumer.window_lookahead + 1 < quantum) {

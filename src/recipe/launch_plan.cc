@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/hash.h"
+#include "base/hex.h"
 
 namespace levada::recipe {
 namespace {
@@ -35,10 +36,7 @@ std::string socket_path(const PlanContext& context, const FanoutRecipe& recipe, 
   const std::string name = "capture-" + std::to_string(index) + ".sock";
   const std::string path = (fs::path(folder) / name).string();
   if (path.size() < 100) return path;
-  char hash[17];
-  std::snprintf(hash, sizeof hash, "%016llx",
-                static_cast<unsigned long long>(hash64(std::as_bytes(std::span(folder)))));
-  return "/tmp/levada-" + std::string(hash) + "-" + name;
+  return "/tmp/levada-" + hex64(hash64(std::as_bytes(std::span(folder)))) + "-" + name;
 }
 
 std::string log_path(const FanoutRecipe& recipe, const std::string& label) {
@@ -141,6 +139,7 @@ Command producer_command(const FanoutRecipe& recipe, const PlanContext& context)
   command.label = "producer";
   command.kind = RoleKind::kProducer;
   command.argv = role_argv(context, "produce");
+  if (recipe.managed) command.first_argv = {"--new-servers"};
   if (recipe.on_cuda()) command.env.push_back({"CUDA_VISIBLE_DEVICES", ""});  // it has no use for a GPU
   command.env.push_back(secret(kCaptureTokenEnv, context.capture_token));
   command.env.push_back(secret(kRegistryTokenEnv, context.registry_token));

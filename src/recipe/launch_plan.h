@@ -27,7 +27,8 @@ struct Command {
   std::string label;  // of consumers their id, then "producer"
   RoleKind kind = RoleKind::kService;
   std::vector<std::string> argv;
-  std::vector<EnvEntry> env;  // on top of the launcher's own
+  std::vector<std::string> first_argv;  // more words for the first start of a launch, not for a restart
+  std::vector<EnvEntry> env;            // on top of the launcher's own
   std::string log_path;
   std::string health_url;  // a service is ready once GET answers 2xx; empty: at once
   double startup_timeout_s = 0;

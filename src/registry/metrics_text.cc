@@ -7,7 +7,7 @@ namespace levada::registry {
 
 namespace {
 
-constexpr std::string_view kPrefix = "levada:fanout_";
+constexpr std::string_view kMetricPrefix = "levada:fanout_";
 
 std::string escaped(std::string_view value) {
   std::string out;
@@ -22,12 +22,12 @@ std::string escaped(std::string_view value) {
   return out;
 }
 
-void begin(std::string& text, std::string_view name) {
-  text.append("# TYPE ").append(kPrefix).append(name).append(" gauge\n");
+void begin_metric(std::string& text, std::string_view name) {
+  text.append("# TYPE ").append(kMetricPrefix).append(name).append(" gauge\n");
 }
 
-void line(std::string& text, std::string_view name, std::string_view label, std::string_view of, std::int64_t value) {
-  text.append(kPrefix).append(name);
+void sample(std::string& text, std::string_view name, std::string_view label, std::string_view of, std::int64_t value) {
+  text.append(kMetricPrefix).append(name);
   if (!label.empty()) text.append("{").append(label).append("=\"").append(escaped(of)).append("\"}");
   text.append(" ").append(std::to_string(value)).append("\n");
 }
@@ -38,13 +38,13 @@ void line(std::string& text, std::string_view name, std::string_view label, std:
 std::string metrics_text(const fanout::SnapshotReply& snapshot) {
   std::string text;
   for (const auto& [name, value] : snapshot.counters) {
-    begin(text, name);
-    line(text, name, "", "", value);
+    begin_metric(text, name);
+    sample(text, name, "", "", value);
   }
-  begin(text, "entries");
-  for (const auto& [state, count] : snapshot.entries) line(text, "entries", "state", state, count);
-  begin(text, "run_status");
-  line(text, "run_status", "status", to_string(snapshot.status), 1);
+  begin_metric(text, "entries");
+  for (const auto& [state, count] : snapshot.entries) sample(text, "entries", "state", state, count);
+  begin_metric(text, "run_status");
+  sample(text, "run_status", "status", to_string(snapshot.status), 1);
   using Member = std::int64_t fanout::ConsumerSnapshot::*;
   const std::pair<const char*, Member> members[] = {{"consumer_cursor", &fanout::ConsumerSnapshot::cursor},
                                                     {"consumer_step", &fanout::ConsumerSnapshot::step},
@@ -52,9 +52,9 @@ std::string metrics_text(const fanout::SnapshotReply& snapshot) {
                                                     {"consumer_lag", &fanout::ConsumerSnapshot::lag},
                                                     {"consumer_blocked_ms", &fanout::ConsumerSnapshot::blocked_ms}};
   for (const auto& [name, member] : members) {
-    begin(text, name);
+    begin_metric(text, name);
     for (const auto& consumer : snapshot.consumers)
-      line(text, name, "consumer", consumer.consumer_id, consumer.*member);
+      sample(text, name, "consumer", consumer.consumer_id, consumer.*member);
   }
   return text;
 }

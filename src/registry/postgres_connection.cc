@@ -10,7 +10,11 @@ namespace {
 // both only write.
 constexpr std::size_t kInFlight = 64;
 // The key of the advisory lock; any constant of our own.
-constexpr const char* kLock = "SELECT pg_try_advisory_lock(7813526140021)";
+constexpr const char* kLock = "SELECT pg_advisory_lock(7813526140021)";
+// The server ends a session a moment after its client closed it: who comes right after waits for that.
+constexpr const char* kWaitForLock = "SET lock_timeout = '3s'";
+constexpr const char* kWaitForEver = "SET lock_timeout = 0";
+constexpr std::string_view kLockNotAvailable = "55P03";
 
 struct Finish {
   void operator()(PGconn* connection) const { PQfinish(connection); }
@@ -30,10 +34,20 @@ class PostgresConnection final : public SqlConnection {
     if (PQstatus(connection_.get()) != CONNECTION_OK) return failure();
     LEVADA_RETURN_IF_ERROR(execute("SET synchronous_commit = on"));
     LEVADA_RETURN_IF_ERROR(execute("SET client_min_messages = warning"));
-    LEVADA_ASSIGN_OR_RETURN(const auto lock, query(kLock));
-    if (lock.size() != 1 || lock[0][0] != "t") return unavailable("the database is in use by another registry");
+    LEVADA_RETURN_IF_ERROR(take_lock());
     for (std::size_t i = 0; i < statements_.size(); ++i) LEVADA_RETURN_IF_ERROR(prepare_again(i));
     return {};
+  }
+
+  Status take_lock() {
+    LEVADA_RETURN_IF_ERROR(execute(kWaitForLock));
+    const PgResult result(PQexec(connection_.get(), kLock));
+    if (PQresultStatus(result.get()) != PGRES_TUPLES_OK) {
+      const char* state = PQresultErrorField(result.get(), PG_DIAG_SQLSTATE);
+      if (state == nullptr || state != kLockNotAvailable) return failure();
+      return unavailable("the database is in use by another registry");
+    }
+    return execute(kWaitForEver);
   }
 
   Status execute(const std::string& sql) override {

@@ -1,10 +1,9 @@
 #include "registry/ref_json.h"
 
-#include <charconv>
-#include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/hex.h"
 #include "registry/json_value.h"
 #include "registry/ref_value.h"
 
@@ -17,21 +16,6 @@ constexpr std::size_t kMaxDimensions = 8;
 constexpr std::size_t kMaxLayers = 4096;
 constexpr std::size_t kMaxTextBytes = 4096;
 constexpr std::int64_t kMaxTensorBytes = std::int64_t{1} << 50;
-
-std::string hex(std::uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
-Result<std::uint64_t> unhex(std::string_view text, const std::string& field) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (error != std::errc() || end != text.data() + text.size() || text.size() != 16) {
-    return invalid_argument("must be 16 hex digits", field);
-  }
-  return value;
-}
 
 // "tcp" of "tcp://host:port"
 std::string transport_of(std::string_view url) { return std::string(url.substr(0, url.find(':'))); }
@@ -76,7 +60,7 @@ Result<core::StoredTensor> parse_feature(std::string_view name, Json spec, const
   if (checksums) {
     if (const auto text = json_member(*checksums, name)) {
       LEVADA_ASSIGN_OR_RETURN(const auto digits, json_as<std::string_view>(*text, "checksums", "16 hex digits"));
-      LEVADA_ASSIGN_OR_RETURN(tensor.checksum, unhex(digits, "metadata.checksums." + tensor.name));
+      LEVADA_ASSIGN_OR_RETURN(tensor.checksum, parse_hex64(digits, "metadata.checksums." + tensor.name));
     }
   }
   return tensor;
@@ -95,7 +79,7 @@ Status parse_metadata(Json metadata, core::SampleRef& ref) {
   }
   if (const auto incarnation = json_member(metadata, "incarnation")) {
     LEVADA_ASSIGN_OR_RETURN(const auto digits, json_as<std::string_view>(*incarnation, "incarnation", "16 hex digits"));
-    LEVADA_ASSIGN_OR_RETURN(ref.incarnation, unhex(digits, "metadata.incarnation"));
+    LEVADA_ASSIGN_OR_RETURN(ref.incarnation, parse_hex64(digits, "metadata.incarnation"));
   }
   if (const auto layers = json_member(metadata, "aux_layer_ids")) {
     LEVADA_ASSIGN_OR_RETURN(const auto ids,
@@ -132,7 +116,7 @@ std::string ref_json(const core::SampleRef& ref, const RefContext& context) {
                           {"required", true},
                           {"target_repr", nullptr},
                           {"target_meta", nlohmann::ordered_json::object()}};
-    checksums[tensor.name] = hex(tensor.checksum);
+    checksums[tensor.name] = hex64(tensor.checksum);
   }
   out["strategy"] = context.strategy;
   out["schema_version"] = 1;
@@ -147,7 +131,7 @@ std::string ref_json(const core::SampleRef& ref, const RefContext& context) {
                      {"vocab_map_version", nullptr},
                      {"transport", transport_of(ref.store_url)},
                      {"server", ref.store_url},
-                     {"incarnation", hex(ref.incarnation)},
+                     {"incarnation", hex64(ref.incarnation)},
                      {"aux_layer_ids", ref.aux_layer_ids},
                      {"checksums", checksums}};
   // What is not UTF-8 cannot have come from a checked request; it is replaced rather than thrown about.

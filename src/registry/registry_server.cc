@@ -1,7 +1,5 @@
 #include "registry/registry_server.h"
 
-#include <strings.h>
-
 #include "base/secret.h"
 #include "registry/message_json.h"
 #include "registry/metrics_text.h"
@@ -19,17 +17,8 @@ using fanout::Role;
 constexpr std::size_t kMaxBodyBytes = 1 << 20;
 constexpr std::string_view kPrefix = "/v1/fanout/";
 
-std::string_view bearer_token(const http::Request& request) {
-  constexpr std::string_view kScheme = "bearer ";
-  const auto header = request.headers.find("authorization");
-  if (header == request.headers.end()) return {};
-  const std::string_view value = header->second;
-  if (value.size() < kScheme.size() || strncasecmp(value.data(), kScheme.data(), kScheme.size()) != 0) return {};
-  return value.substr(kScheme.size());
-}
-
 std::optional<Error> refuse(const http::Request& request, const Tokens& tokens, Role needed) {
-  const std::string_view given = bearer_token(request);
+  const std::string_view given = http::bearer_token(request);
   // Both are compared always: which one matched does not show in the time.
   const bool is_consumer = equal_in_constant_time(given, tokens.consumer);
   const bool is_producer = !tokens.producer.empty() & equal_in_constant_time(given, tokens.producer);
@@ -68,7 +57,7 @@ void mount_metrics(http::Server& server, Registry& registry, const Tokens& token
 
 Status mount_registry(http::Server& server, Registry& registry, const Tokens& tokens, const RefContext& context) {
   if (tokens.consumer.empty()) {
-    return invalid_argument("the registry is not served without a token for its consumers", "auth_token_env");
+    return invalid_argument("the registry is not served without a token for its consumers", "token");
   }
   for (const Operation& operation : operations()) {
     const auto handler = [&server, &registry, tokens, context, operation](http::Request request,

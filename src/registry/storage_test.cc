@@ -9,6 +9,7 @@
 #include "fanout/sim/driver.h"
 #include "registry/sql_storage.h"
 #include "registry/test_postgres.h"
+#include "support/temporary_folder.h"
 
 namespace levada::registry {
 namespace {
@@ -22,16 +23,11 @@ class StorageConformance : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     if (GetParam() == "sqlite") {
-      char pattern[] = "/tmp/levada_storage_XXXXXX";
-      folder_ = mkdtemp(pattern);
-      where_ = folder_ + "/registry.sqlite";
+      where_ = folder_.path() / "registry.sqlite";
     } else {
       ASSERT_TRUE(test_postgres().running()) << "PostgreSQL could not be started: run scripts/setup.sh";
       where_ = test_postgres().fresh_database();
     }
-  }
-  void TearDown() override {
-    if (!folder_.empty()) std::filesystem::remove_all(folder_);
   }
   Result<std::unique_ptr<Storage>> try_open() {
     return GetParam() == "sqlite" ? open_sqlite_storage(where_, context_) : open_postgres_storage(where_, context_);
@@ -42,7 +38,7 @@ class StorageConformance : public testing::TestWithParam<std::string> {
     return storage.ok() ? std::move(*storage) : nullptr;
   }
 
-  std::string folder_;
+  const test::TemporaryFolder folder_;
   std::string where_;
   RefContext context_{"run", "dflash", "target", "", "tokenizer", "hidden_states"};
 };
@@ -176,15 +172,12 @@ INSTANTIATE_TEST_SUITE_P(Backends, StorageConformance, testing::Values("sqlite",
                          [](const auto& info) { return info.param; });
 
 TEST(SqliteStorage, ADamagedFileIsDataLossAndNamesIt) {
-  char pattern[] = "/tmp/levada_storage_XXXXXX";
-  const std::string folder = mkdtemp(pattern);
-  const std::string path = folder + "/registry.sqlite";
-  std::ofstream(path) << std::string(8192, 'x');
+  const test::TemporaryFolder folder;
+  const std::string path = folder.write("registry.sqlite", std::string(8192, 'x'));
   const auto storage = open_sqlite_storage(path, {});
   ASSERT_FALSE(storage.ok());
   EXPECT_EQ(storage.status().code(), StatusCode::kDataLoss);
   EXPECT_NE(storage.status().message().find(path), std::string::npos);
-  std::filesystem::remove_all(folder);
 }
 
 // A disk that is full, as far as this process can tell: files may not grow.
@@ -209,9 +202,8 @@ class FullDisk {
 
 // Fault 44.
 TEST(SqliteStorage, AFullDiskFailsTheCommitAndLeavesNothingOfIt) {
-  char pattern[] = "/tmp/levada_storage_XXXXXX";
-  const std::string folder = mkdtemp(pattern);
-  auto storage = open_sqlite_storage(folder + "/registry.sqlite", {});
+  const test::TemporaryFolder folder;
+  auto storage = open_sqlite_storage(folder.path() / "registry.sqlite", {});
   ASSERT_TRUE(storage.ok());
   Changes good;
   good.upserts.counters = {{"a", 1}};
@@ -229,7 +221,6 @@ TEST(SqliteStorage, AFullDiskFailsTheCommitAndLeavesNothingOfIt) {
   EXPECT_EQ(rows->counters.size(), 1u);
   good.upserts.counters = {{"a", 2}};
   EXPECT_TRUE((*storage)->commit(good).ok());
-  std::filesystem::remove_all(folder);
 }
 
 TEST(PostgresStorage, AServerThatDiesFailsTheCommitAndTheNextOneConnectsAnew) {

@@ -15,9 +15,6 @@ namespace levada::serve {
 
 enum class Access : std::uint8_t { kOpen, kUser, kAdmin };
 
-// KEY of "Authorization: Bearer KEY"; empty without it.
-std::string bearer_key(const http::Request& request);
-
 class AccessKeys {
  public:
   AccessKeys(std::string api_key, std::string admin_api_key)

@@ -2,17 +2,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/hex.h"
+
 namespace levada::serve {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string hex(std::uint64_t number) {
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(number));
-  return digits;
-}
 
 // What a client can mend only by asking for something else.
 bool is_final(StatusCode code) {
@@ -57,7 +53,7 @@ std::vector<std::int32_t> layers_of(const capture::SampleSpec& spec, bool& final
 std::string capture_facts(const CaptureGround& ground) {
   return Json{{"enabled", true},
               {"store_id", ground.terms.limits.store_id},
-              {"incarnation", hex(ground.incarnation)},
+              {"incarnation", hex64(ground.incarnation)},
               {"arena_bytes", ground.arena_bytes},
               {"store", store_json(ground)},
               {"aux_layer_ids", ground.terms.default_layers},
@@ -203,14 +199,14 @@ std::string CaptureCalls::published_json(const capture::Published& published) co
   Json features = Json::object();
   for (const core::StoredTensor& tensor : published.tensors) {
     features[tensor.name] = {
-        {"shape", tensor.shape}, {"dtype", to_string(tensor.dtype)}, {"checksum", hex(tensor.checksum)}};
+        {"shape", tensor.shape}, {"dtype", to_string(tensor.dtype)}, {"checksum", hex64(tensor.checksum)}};
   }
   return Json{{"sample_id", published.sample_id},
               {"store_id", published.store_id},
               {"gen", published.generation},
               {"aux_layer_ids", published.aux_layer_ids},
               {"features", features},
-              {"incarnation", hex(published.incarnation)},
+              {"incarnation", hex64(published.incarnation)},
               {"store", store_json(ground_)}}
       .dump();
 }

@@ -6,7 +6,7 @@ namespace levada::serve {
 
 namespace {
 
-constexpr std::int64_t kDefaultMaxTokens = 16;  // OpenAI's
+constexpr std::int64_t kOpenaiMaxTokens = 16;
 
 }  // namespace
 
@@ -21,7 +21,7 @@ Result<CallSpec> parse_completion(const ParseContext& context, simdjson::dom::ob
   const bool seeded = fields.find("seed").has_value();
   for (std::vector<core::Token>& tokens : prompts.items) {
     core::SamplingParams& sampling = prelude.sampling;
-    LEVADA_RETURN_IF_ERROR(resolve_limit(context.model, prelude.limit, tokens.size(), kDefaultMaxTokens, sampling));
+    LEVADA_RETURN_IF_ERROR(resolve_limit(context.model, prelude.limit, tokens.size(), kOpenaiMaxTokens, sampling));
     if (!seeded) sampling.seed = context.seeds();  // equal prompts of a batch must be free to differ
     call.members.push_back({make_request(context, prelude.envelope, std::move(tokens), sampling), call.id});
   }

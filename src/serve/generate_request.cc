@@ -11,7 +11,7 @@ namespace levada::serve {
 
 namespace {
 
-constexpr std::int64_t kDefaultMaxTokens = 128;  // SGLang's
+constexpr std::int64_t kSglangMaxTokens = 128;
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
 
 Result<Prompts> read_prompts(const ModelContext& model, const FieldReader& fields) {
@@ -45,7 +45,7 @@ Result<core::SamplingParams> read_sampling(const ParseContext& context, std::opt
     fields.integer("min_new_tokens", 0, kMaxInt32, &limit.min_tokens);
     LEVADA_RETURN_IF_ERROR(fields.status());
   }
-  LEVADA_RETURN_IF_ERROR(resolve_limit(context.model, limit, prompt_tokens, kDefaultMaxTokens, sampling));
+  LEVADA_RETURN_IF_ERROR(resolve_limit(context.model, limit, prompt_tokens, kSglangMaxTokens, sampling));
   return sampling;
 }
 

@@ -1,27 +1,11 @@
 #include "serve/generation_routes.h"
 
-#include <random>
-
+#include "base/random.h"
 #include "serve/request_parser.h"
 
 namespace levada::serve {
 
 namespace {
-
-std::uint64_t random_word() {
-  std::random_device device;
-  return static_cast<std::uint64_t>(device()) << 32 | device();
-}
-
-std::string random_id() {
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string id;
-  for (int word = 0; word < 2; ++word) {
-    std::uint64_t bits = random_word();
-    for (int digit = 0; digit < 16; ++digit, bits >>= 4) id += kHex[bits & 15];
-  }
-  return id;
-}
 
 void send(const http::Responder& responder, Emission emission) {
   if (emission.status != 0 && !emission.stream) {
@@ -76,7 +60,7 @@ void GenerationRoutes::accept(Dialect dialect, http::Request request, const http
 Result<GenerationRoutes::Parsed> GenerationRoutes::parse(Dialect dialect, simdjson::dom::parser& parser,
                                                          const http::Request& request, std::int64_t arrival_us) const {
   LEVADA_ASSIGN_OR_RETURN(const simdjson::dom::object body, parse_object(parser, request.body));
-  const ParseContext context{model_, random_word, random_id, arrival_us};
+  const ParseContext context{model_, random_word, [] { return random_hex(2); }, arrival_us};
   const auto parse_call = [&] {
     switch (dialect) {
       case Dialect::kChat: return parse_chat(context, body);
@@ -89,10 +73,10 @@ Result<GenerationRoutes::Parsed> GenerationRoutes::parse(Dialect dialect, simdjs
   LEVADA_ASSIGN_OR_RETURN(parsed.call, parse_call());
   if (dialect == Dialect::kGenerate) {
     LEVADA_ASSIGN_OR_RETURN(parsed.capture,
-                            read_captures(terms_, bearer_key(request), body, parsed.call.members.size()));
+                            read_captures(terms_, http::bearer_token(request), body, parsed.call.members.size()));
     return parsed;
   }
-  LEVADA_ASSIGN_OR_RETURN(parsed.live_capture, read_live_capture(terms_, bearer_key(request), body));
+  LEVADA_ASSIGN_OR_RETURN(parsed.live_capture, read_live_capture(terms_, http::bearer_token(request), body));
   if (parsed.live_capture && parsed.call.members.size() != 1) {
     return invalid_argument("captures one prompt, the call has " + std::to_string(parsed.call.members.size()),
                             "capture");

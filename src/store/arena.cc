@@ -1,12 +1,11 @@
 #include "store/arena.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <chrono>
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/random.h"
 #include "store/stream_copy.h"
 
 namespace levada::store {
@@ -16,10 +15,9 @@ namespace {
 constexpr std::int64_t kLookAgainUs = 2'000;
 constexpr std::uint64_t kMaxArenaBytes = 1ull << 46;
 
-Result<std::uint64_t> random_incarnation() {
-  std::uint64_t value = 0;
-  while (value == kAnyIncarnation)
-    if (::getrandom(&value, sizeof value, 0) != sizeof value) return unavailable("the system gives no random numbers");
+std::uint64_t random_incarnation() {
+  std::uint64_t value = kAnyIncarnation;
+  while (value == kAnyIncarnation) value = random_word();
   return value;
 }
 
@@ -65,7 +63,7 @@ Result<std::unique_ptr<Arena>> Arena::create(const ArenaOptions& options, const 
                                 std::to_string(options.max_objects),
                             "max_objects");
   }
-  LEVADA_ASSIGN_OR_RETURN(const std::uint64_t incarnation, random_incarnation());
+  const std::uint64_t incarnation = random_incarnation();
   const IndexLayout layout = IndexLayout::of(options.max_objects, FreeList::block_bytes(options.bytes));
   LEVADA_ASSIGN_OR_RETURN(MemoryFile memory, MemoryFile::create("levada-arena", layout.total_bytes));
   if (options.prefault) LEVADA_RETURN_IF_ERROR(memory.prefault(layout.data_offset, layout.data_bytes));

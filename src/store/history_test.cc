@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "store/test_store.h"
+#include "support/instrumented.h"
 
 namespace levada::store {
 namespace {
@@ -199,7 +200,7 @@ class History {
 };
 
 TEST(StoreHistory, EveryAnswerOfEveryBackendIsTheModelsWhateverCameBefore) {
-  for (unsigned seed = 0; seed < 40; ++seed) {
+  for (unsigned seed = 0; seed < (test::kInstrumented ? 8 : 40); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     History history(seed);
     for (int step = 0; step < 400 && !::testing::Test::HasFatalFailure(); ++step) history.step();

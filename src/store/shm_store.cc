@@ -10,7 +10,7 @@ namespace levada::store {
 namespace {
 
 constexpr std::int64_t kTrustUs = 1000;
-constexpr int kAttempts = 16;
+constexpr int kReadAttempts = 16;
 
 }  // namespace
 
@@ -81,7 +81,7 @@ Result<std::optional<ObjectView>> ShmStore::try_view(std::string_view key, std::
   LEVADA_ASSIGN_OR_RETURN(const std::shared_ptr<Mapping> mapping, current());
   const std::uint64_t present = mapping->index.incarnation();
   if (incarnation != kAnyIncarnation && incarnation != present) return wrong_incarnation(incarnation, present);
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+  for (int attempt = 0; attempt < kReadAttempts; ++attempt) {
     IndexReader::Found found;
     const IndexReader::Answer answer = mapping->index.find(key, found);
     if (answer == IndexReader::Answer::kAbsent) return std::optional<ObjectView>();

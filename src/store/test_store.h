@@ -18,6 +18,7 @@
 #include "store/local_store.h"
 #include "store/open_store.h"
 #include "store/store_server.h"
+#include "support/temporary_folder.h"
 
 namespace levada::store {
 
@@ -32,18 +33,7 @@ inline std::vector<std::byte> pattern(std::size_t size, unsigned seed = 1) {
   return {bytes.begin(), bytes.end()};
 }
 
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = std::filesystem::temp_directory_path() / "levada-store-XXXXXX";
-    path_ = ::mkdtemp(name.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+using test::TemporaryFolder;
 
 inline std::unique_ptr<Arena> make_arena(const Clock& clock, std::uint64_t bytes, std::uint32_t max_objects = 1024) {
   auto arena = Arena::create({.bytes = bytes, .max_objects = max_objects, .prefault = false}, clock);

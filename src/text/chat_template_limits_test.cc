@@ -3,11 +3,19 @@
 
 #include <string>
 
+#include "support/instrumented.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace levada::text {
 namespace {
+
+class TemplateLimits : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (test::kRacesOnly) GTEST_SKIP() << "millions of steps in one thread";
+  }
+};
 
 Result<std::string> render(const std::string& source, const std::string& inputs = "{}") {
   auto parsed = ChatTemplate::parse(source);
@@ -28,23 +36,23 @@ void expect_limit(const std::string& source, const std::string& named, const std
   EXPECT_NE(text.status().message().find(named), std::string::npos) << text.status().to_string();
 }
 
-TEST(TemplateLimits, LoopsEndAtTheStepLimit) {
+TEST_F(TemplateLimits, LoopsEndAtTheStepLimit) {
   expect_limit("{% for i in range(1000000000000) %}x{% endfor %}", "limit on steps");
   expect_limit("{% for i in range(9000) %}{% for j in range(9000) %}x{% endfor %}{% endfor %}", "limit on");
 }
 
-TEST(TemplateLimits, RecursionEndsAtTheDepthLimit) {
+TEST_F(TemplateLimits, RecursionEndsAtTheDepthLimit) {
   expect_limit("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "limit on nesting depth");
 }
 
-TEST(TemplateLimits, ValuesThatHoldThemselvesEndAtTheDepthLimit) {
+TEST_F(TemplateLimits, ValuesThatHoldThemselvesEndAtTheDepthLimit) {
   expect_limit("{% set ns = namespace() %}{% set ns.a = ns %}{{ ns | tojson }}", "limit on nesting depth");
   expect_limit("{% set a = [] %}{% set b = a.append(a) %}{{ a }}", "limit on nesting depth");
   expect_limit("{% set a = [] %}{% set b = a.append(a) %}{{ a | string }}", "limit on nesting depth");
 }
 
 // The engine counts references; the leak checker of the sanitizer suite is what fails if a cycle stays.
-TEST(TemplateLimits, ValuesThatHoldThemselvesAreLetGoAfterTheRender) {
+TEST_F(TemplateLimits, ValuesThatHoldThemselvesAreLetGoAfterTheRender) {
   const char* cycles[] = {
       "{% set ns = namespace() %}{% set ns.a = ns %}",
       "{% set a = [] %}{% set b = [a] %}{% set c = a.append(b) %}",
@@ -61,7 +69,7 @@ TEST(TemplateLimits, ValuesThatHoldThemselvesAreLetGoAfterTheRender) {
   expect_limit("{% set a = [] %}{% set b = a.append(a) %}{% for i in range(9000000) %}{{ i }}{% endfor %}", "limit on");
 }
 
-TEST(TemplateLimits, DeepSourceIsRefused) {
+TEST_F(TemplateLimits, DeepSourceIsRefused) {
   for (const char* opening : {"(", "[", "not ", "{'a':", "-", "f("}) {
     expect_limit("{{ " + repeated(opening, 50000 / static_cast<int>(std::string(opening).size())), "");
   }
@@ -74,20 +82,20 @@ TEST(TemplateLimits, DeepSourceIsRefused) {
   EXPECT_EQ(render("{{ 1" + repeated("+1", 200) + " }}").value(), "201");
 }
 
-TEST(TemplateLimits, AListSharedAtEveryLevelIsRefusedNotUnfolded) {
+TEST_F(TemplateLimits, AListSharedAtEveryLevelIsRefusedNotUnfolded) {
   expect_limit(
       "{% set ns = namespace(a=[]) %}{% for i in range(5000) %}{% set ns.a = [ns.a, ns.a, ns.a] %}{% endfor %}{{ ns.a "
       "}}",
       "limit on");
 }
 
-TEST(TemplateLimits, DeepValuesAreDestroyedWithoutRecursion) {
+TEST_F(TemplateLimits, DeepValuesAreDestroyedWithoutRecursion) {
   expect_limit(
       "{% set ns = namespace(a=[]) %}{% for i in range(300000) %}{% set ns.a = [ns.a] %}{% endfor %}{{ ns.a }}",
       "limit on");
 }
 
-TEST(TemplateLimits, GrowingTextEndsAtTheByteLimit) {
+TEST_F(TemplateLimits, GrowingTextEndsAtTheByteLimit) {
   expect_limit("{{ 'x' * 1000000000000 }}", "limit on bytes");
   expect_limit("{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
                "limit on bytes");
@@ -98,7 +106,7 @@ TEST(TemplateLimits, GrowingTextEndsAtTheByteLimit) {
   expect_limit("{{ 'a\nb' | indent(-1) }}", "limit on bytes");
 }
 
-TEST(TemplateLimits, GrowingListsEndAtALimit) {
+TEST_F(TemplateLimits, GrowingListsEndAtALimit) {
   expect_limit("{% set ns = namespace(a=[1]) %}{% for i in range(60) %}{% set ns.a = ns.a + ns.a %}{% endfor %}",
                "limit on steps");
   // A list that holds itself twice, forty levels up: small, but endless to walk.
@@ -107,21 +115,21 @@ TEST(TemplateLimits, GrowingListsEndAtALimit) {
       "limit on");
 }
 
-TEST(TemplateLimits, ArithmeticNeverTraps) {
+TEST_F(TemplateLimits, ArithmeticNeverTraps) {
   expect_limit("{{ 1 is divisibleby(0) }}", "division by zero");
   EXPECT_TRUE(render("{{ (-9223372036854775807 - 1) is divisibleby(-1) }}").ok());
   EXPECT_TRUE(render("{{ 1 % 0 }}{{ 1 / 0 }}{{ 9223372036854775807 + 1 }}").ok());
   expect_limit("{{ range(1, 2, 0) }}", "step");
 }
 
-TEST(TemplateLimits, AnInconsistentOrderDoesNotLeaveTheList) {
+TEST_F(TemplateLimits, AnInconsistentOrderDoesNotLeaveTheList) {
   std::string list;
   for (int i = 0; i < 400; ++i)
     list += i % 3 == 0 ? "'" + std::to_string(i * 7 % 100) + "'," : std::to_string(i * 13 % 100) + ",";
   EXPECT_TRUE(render("{{ ([" + list + "] | sort) | length }}").ok());
 }
 
-TEST(TemplateLimits, DamagedSourceIsAnError) {
+TEST_F(TemplateLimits, DamagedSourceIsAnError) {
   for (const char* source : {"{{",
                              "{%",
                              "{#",
@@ -146,14 +154,14 @@ TEST(TemplateLimits, DamagedSourceIsAnError) {
   }
 }
 
-TEST(TemplateLimits, DamagedInputsAreAnError) {
+TEST_F(TemplateLimits, DamagedInputsAreAnError) {
   for (const char* inputs : {"", "[]", "null", "{", "{\"a\":}", "{\"a\": \"\xFF\"}"})
     EXPECT_FALSE(render("x", inputs).ok()) << inputs;
   expect_limit("x", "nested deeper than 128", "{\"a\":" + std::string(100'000, '['));
   expect_limit("x", "nested deeper than 128", "{\"a\":" + std::string(200, '[') + std::string(200, ']') + "}");
 }
 
-TEST(TemplateLimits, ALongMessageCostsLinearTime) {
+TEST_F(TemplateLimits, ALongMessageCostsLinearTime) {
   const std::string content = repeated("</think>\\n", 100'000);
   const auto text = render("{{ m.replace('\\n', '\\n\\n') }}{{ m.split('</think>')[-1] }}{{ 'zzz' in m }}",
                            "{\"m\":\"" + content + "\"}");
@@ -161,7 +169,7 @@ TEST(TemplateLimits, ALongMessageCostsLinearTime) {
   EXPECT_GT(text->size(), 1'000'000u);
 }
 
-TEST(TemplateLimits, ALongConversationFits) {
+TEST_F(TemplateLimits, ALongConversationFits) {
   std::string messages;
   for (int i = 0; i < 3000; ++i)
     messages += std::string(i > 0 ? "," : "") + R"({"role":"user","content":"What is the capital of France?"})";
@@ -172,7 +180,7 @@ TEST(TemplateLimits, ALongConversationFits) {
   ASSERT_TRUE(text.ok()) << text.status().to_string();
 }
 
-TEST(TemplateLimits, WhatATemplateCutsInsideACharacterIsStillValidUtf8) {
+TEST_F(TemplateLimits, WhatATemplateCutsInsideACharacterIsStillValidUtf8) {
   const auto text = render("{{ s[0] }}{{ s[1:] }}", "{\"s\":\"\xC3\xA9\xC3\xA9\"}");
   ASSERT_TRUE(text.ok());
   EXPECT_EQ(find_invalid_utf8(*text), std::string::npos);

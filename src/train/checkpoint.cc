@@ -127,15 +127,11 @@ Status write_export(const fs::path& folder, const DraftConfig& config, const Dra
   return replace_file(folder / "config.json", pieces);
 }
 
-fs::path checkpoint_folder(const Options& options, std::int64_t step) {
-  return fs::path(options.output_dir) / (step_prefix(options) + std::to_string(step));
-}
-
 Result<fs::path> save_checkpoint(const Contract& contract, const DraftState& state) {
   const Options& options = contract.options;
   const fs::path root = options.output_dir;
-  const fs::path folder = checkpoint_folder(options, state.steps);
-  const std::string name = folder.filename();
+  const std::string name = step_prefix(options) + std::to_string(state.steps);
+  const fs::path folder = root / name;
   std::error_code error;
   fs::create_directories(root, error);
   if (error) return unavailable(root.string() + ": " + error.message());

@@ -25,8 +25,6 @@ struct Contract {
 
 Status write_export(const std::filesystem::path& folder, const DraftConfig& config, const DraftState& state);
 
-// Where a step's checkpoint lies.
-std::filesystem::path checkpoint_folder(const Options& options, std::int64_t step);
 // Returns the new folder. Older ones beyond options.max_checkpoints go, as do those of later steps.
 Result<std::filesystem::path> save_checkpoint(const Contract& contract, const DraftState& state);
 

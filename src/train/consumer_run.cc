@@ -1,17 +1,18 @@
 #include "train/consumer_run.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <optional>
-#include <random>
 
 #include "base/log.h"
+#include "base/random.h"
 #include "consumer/run_card.h"
 #include "http/url.h"
 #include "registry/registry_client.h"
 #include "store/open_store.h"
+#include "train/consumer_trainer.h"
+#include "train/dealt_source.h"
+#include "train/peer_run.h"
 #include "train/registry_source.h"
 #include "train/training_run.h"
 
@@ -21,12 +22,6 @@ namespace {
 constexpr std::int64_t kCardPauseUs = 200'000;
 
 std::int64_t us(double seconds) { return static_cast<std::int64_t>(seconds * 1e6); }
-
-// Tells this process from an earlier one of the same consumer.
-std::string fresh_nonce() {
-  std::random_device random;
-  return std::to_string(::getpid()) + "-" + std::to_string(random()) + std::to_string(random());
-}
 
 Status differs(const char* field, const std::string& run, const std::string& draft) {
   return Status(StatusCode::kFailedPrecondition, "the run captures " + run + ", the draft wants " + draft, field);
@@ -116,10 +111,11 @@ class ConsumerProcess {
       return differs("hidden_size", std::to_string(card_.hidden_size), std::to_string(request_.draft.hidden));
     }
     if (card_.dtype != DType::kBF16) return differs("dtype", std::string(to_string(card_.dtype)), "bfloat16");
-    if (request_.window.quantum != options_.samples_per_step()) {
+    const std::int64_t step = options_.samples_per_step() * (request_.ranks != nullptr ? request_.ranks->world() : 1);
+    if (request_.window.quantum != step) {
       return Status(StatusCode::kFailedPrecondition,
-                    "must be batch_size * accumulation_steps = " + std::to_string(options_.samples_per_step()) +
-                        ", got " + std::to_string(request_.window.quantum),
+                    "must be batch_size * accumulation_steps * processes = " + std::to_string(step) + ", got " +
+                        std::to_string(request_.window.quantum),
                     "quantum");
     }
     const std::int64_t planned = card_.total_samples / request_.window.quantum;
@@ -151,7 +147,7 @@ class ConsumerProcess {
                                       request_.recipe_hash,   window.lookbehind,
                                       window.lookahead,       window.prefetch_depth,
                                       window.max_outstanding, window.quantum,
-                                      fresh_nonce(),          request_.consumer.takeover};
+                                      random_hex(2),          request_.consumer.takeover};
     const consumer::Session::Options patience{us(request_.consumer.registry_outage_s),
                                               us(request_.consumer.start_wait_s)};
     session_ = std::make_unique<consumer::Session>(who, patience, *registry_, clock_, pause_);
@@ -170,30 +166,19 @@ class ConsumerProcess {
     return {};
   }
 
-  std::filesystem::path latest_checkpoint() const {
-    return std::filesystem::path(options_.output_dir) / (options_.run_id + "-latest");
-  }
-
-  Result<std::unique_ptr<DflashTrainer>> open_trainer() {
-    say("loading the target's tables");
-    LEVADA_ASSIGN_OR_RETURN(auto tables, load_frozen_tables(request_.target_model, options_.torch_dtype));
-    std::error_code error;
-    if (std::filesystem::exists(latest_checkpoint(), error)) {
-      return DflashTrainer::resume(latest_checkpoint(), options_, request_.draft, tables);
-    }
-    LEVADA_ASSIGN_OR_RETURN(auto trainer, DflashTrainer::create(options_, request_.draft, tables));
-    if (!request_.init_from.empty()) LEVADA_RETURN_IF_ERROR(trainer->load_weights(request_.init_from));
-    return trainer;
-  }
-
   Result<ConsumerSummary> train() {
-    LEVADA_ASSIGN_OR_RETURN(const auto trainer, open_trainer());
+    if (request_.ranks != nullptr) LEVADA_RETURN_IF_ERROR(start_peers(*request_.ranks, options_.total_steps));
+    say("loading the target's tables");
+    LEVADA_ASSIGN_OR_RETURN(const auto trainer, open_trainer(request_, options_));
     const std::int64_t resumed = trainer->steps();
-    LEVADA_RETURN_IF_ERROR(feed_->begin(resumed, resumed == 0 ? "" : latest_checkpoint().string()));
+    LEVADA_RETURN_IF_ERROR(feed_->begin(resumed, resumed == 0 ? "" : latest_checkpoint(options_).string()));
     feed_->start_fetching();
     say("training from step " + std::to_string(resumed) + " of " + std::to_string(options_.total_steps));
     const std::stop_callback wake(stop_, [this] { feed_->stop(); });
-    WatchedSource source(*feed_, events_);
+    WatchedSource whole(*feed_, events_);
+    std::optional<DealtSource> dealt;
+    if (request_.ranks != nullptr) dealt.emplace(whole, *request_.ranks);
+    SampleSource& source = dealt ? static_cast<SampleSource&>(*dealt) : whole;
     RunHooks hooks;
     hooks.stop = &is_stopped_;
     hooks.on_step = [&](const StepReport& report, double, double) {
@@ -207,20 +192,20 @@ class ConsumerProcess {
 
   // It had told the registry, and died before its launcher heard of it. Checkpoint and export came before that.
   Result<ConsumerSummary> finished_before() {
-    LEVADA_ASSIGN_OR_RETURN(const auto trainer, open_trainer());
+    LEVADA_ASSIGN_OR_RETURN(const auto trainer, open_trainer(request_, options_));
     LEVADA_LOG_INFO("consumer ", request_.consumer.consumer_id, " was complete at step ", trainer->steps());
     ConsumerSummary summary;
     summary.consumer_id = request_.consumer.consumer_id;
     summary.step = trainer->steps();
     summary.cursor = summary.step * request_.window.quantum;
     std::error_code error;  // the step it links to; the link itself where that can't be said
-    summary.checkpoint = std::filesystem::weakly_canonical(latest_checkpoint(), error);
+    summary.checkpoint = std::filesystem::weakly_canonical(latest_checkpoint(options_), error);
     return summary;
   }
 
   // The steps since the last checkpoint are kept; the registry hears of it at the next start.
   Status on_stopped(DflashTrainer& trainer) const {
-    const Result<std::filesystem::path> saved = trainer.steps() > 0 ? trainer.save() : latest_checkpoint();
+    const Result<std::filesystem::path> saved = trainer.steps() > 0 ? trainer.save() : latest_checkpoint(options_);
     LEVADA_RETURN_IF_ERROR(saved.status());
     return Status(StatusCode::kAborted,
                   "stopped after step " + std::to_string(trainer.steps()) + "; it may be started again");
@@ -238,7 +223,7 @@ class ConsumerProcess {
     summary.consumer_id = request_.consumer.consumer_id;
     summary.cursor = feed_->cursor();
     summary.step = report.steps;
-    summary.checkpoint = report.checkpoint.empty() ? latest_checkpoint() : report.checkpoint;
+    summary.checkpoint = report.checkpoint.empty() ? latest_checkpoint(options_) : report.checkpoint;
     summary.loss_first = report.loss_first;
     summary.loss_last = report.loss_last;
     summary.accept_len = report.tau_last;

@@ -14,6 +14,7 @@
 #include "consumer/options.h"
 #include "fanout/run_config.h"
 #include "train/dflash_trainer.h"
+#include "train/socket_collective.h"
 
 namespace levada::train {
 
@@ -21,7 +22,8 @@ struct ConsumerRunRequest {
   Options trainer;  // total_steps 0: as many as the plan has
   DraftConfig draft;
   consumer::Options consumer;
-  fanout::ConsumerSpec window;         // as the producer's; quantum == trainer.samples_per_step()
+  SocketCollective* ranks = nullptr;   // of a trainer of several processes (rank_processes.h)
+  fanout::ConsumerSpec window;         // as the producer's; quantum == trainer.samples_per_step() * ranks
   std::filesystem::path target_model;  // whose embedding and head the draft borrows
   std::filesystem::path init_from;     // an exported draft to start from; empty: fresh weights
   std::filesystem::path export_dir;    // empty: no export
@@ -44,6 +46,7 @@ struct ConsumerSummary {
   std::int64_t skipped_tail = 0;  // samples at the plan's end that make no whole step
 };
 
+// At rank 0, if there are ranks; the others run_peer() (peer_run.h).
 // kAborted: stopped (with a checkpoint of the last whole step) or the run has failed; kFailedPrecondition naming the field
 // if draft and run do not fit together.
 Result<ConsumerSummary> run_consumer(const ConsumerRunRequest& request, std::stop_token stop,

@@ -21,6 +21,8 @@ int available_cores() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
+int world_of(const Collective* collective) { return collective != nullptr ? static_cast<int>(collective->world()) : 1; }
+
 at::ScalarType type_of(const Options& options) { return options.torch_dtype == "float32" ? at::kFloat : at::kBFloat16; }
 
 Status check_options(const Options& o) {
@@ -62,6 +64,30 @@ Status check_fit(const DraftConfig& config, const Options& options, const Frozen
   return {};
 }
 
+// Block size, type, length and mask token may change between runs; what shapes weights or their use may not.
+Status check_same_geometry(const DraftConfig& stored, const DraftConfig& run, const std::string& file) {
+  const std::pair<const char*, bool> fields[] = {
+      {"hidden_size", stored.hidden == run.hidden},
+      {"intermediate_size", stored.intermediate == run.intermediate},
+      {"num_hidden_layers", stored.layers == run.layers},
+      {"num_attention_heads", stored.heads == run.heads},
+      {"num_key_value_heads", stored.kv_heads == run.kv_heads},
+      {"head_dim", stored.head_dim == run.head_dim},
+      {"vocab_size", stored.vocabulary == run.vocabulary},
+      {"num_target_layers", stored.num_target_layers == run.num_target_layers},
+      {"target_layer_ids", stored.target_layer_ids == run.target_layer_ids},
+      // As computed with: a target's GGUF has it in float32, a config.json in decimals.
+      {"rms_norm_eps", static_cast<float>(stored.norm_eps) == static_cast<float>(run.norm_eps)},
+      {"rope_theta", stored.rope_theta == run.rope_theta},
+      {"layer_types", stored.sliding == run.sliding},
+      {"sliding_window", stored.sliding_window == run.sliding_window},
+      {"attention_bias", stored.attention_bias == run.attention_bias}};
+  for (const auto& [field, is_same] : fields) {
+    if (!is_same) return invalid_argument(file + ": is not what the run's draft has", field);
+  }
+  return {};
+}
+
 class Trainer final : public DflashTrainer {
  public:
   Trainer(const Options& options, const DraftConfig& config, std::shared_ptr<const FrozenTensors> tables,
@@ -76,9 +102,13 @@ class Trainer final : public DflashTrainer {
         schedule_{options.learning_rate, options.total_steps, options.warmup_ratio, options.lr_scheduler == "cosine"} {}
 
   DraftState& state() { return state_; }
-  Contract contract() const {
-    return {options_, config_, tables_->identity(), collective_ != nullptr ? collective_->world() : 1};
+  // The last norm starts as small as gives logits of spread 1. A fresh draft's states are little more than the mask token's
+  // embedding; a head with long rows, which a tied one has, would be sure of the wrong tokens.
+  void draw_weights() {
+    const double output_norm = std::min(1.0, 1 / tables_->head_row_length());
+    state_.draw_masters(static_cast<std::uint64_t>(options_.seed), static_cast<float>(output_norm));
   }
+  Contract contract() const { return {options_, config_, tables_->identity(), world_of(collective_)}; }
 
   Status load_weights(const std::filesystem::path& exported) override;
   Result<StepReport> step(std::span<const Sample> samples) override;
@@ -108,14 +138,7 @@ class Trainer final : public DflashTrainer {
 Status Trainer::load_weights(const std::filesystem::path& exported) {
   LEVADA_CHECK(state_.steps == 0, "weights are replaced before the first step only");
   LEVADA_ASSIGN_OR_RETURN(const DraftConfig stored, read_draft_config(exported / "config.json"));
-  DraftConfig same = stored;  // block size, type and mask token may change between runs
-  same.block_size = config_.block_size;
-  same.dtype = config_.dtype;
-  same.max_positions = config_.max_positions;
-  same.mask_token_id = config_.mask_token_id;
-  if (same != config_) {
-    return invalid_argument((exported / "config.json").string() + ": is another geometry than the run's", "draft");
-  }
+  LEVADA_RETURN_IF_ERROR(check_same_geometry(stored, config_, (exported / "config.json").string()));
   Status read;
   LEVADA_RETURN_IF_ERROR(nn::guarded("loading draft weights", [&] {
     read = read_draft_safetensors(exported / "model.safetensors", state_.slices, {{"", state_.masters}}, true);
@@ -141,7 +164,7 @@ Status Trainer::run_micro_steps(std::span<const Sample> samples, bool train, Met
 }
 
 Status Trainer::sum_over_ranks(Metrics& m, bool with_gradients) {
-  if (collective_ == nullptr || collective_->world() == 1) return {};
+  if (world_of(collective_) == 1) return {};
   double sums[] = {m.loss_num,
                    m.loss_den,
                    m.hits,
@@ -213,20 +236,10 @@ Result<Metrics> Trainer::evaluate(std::span<const Sample> samples) {
   return metrics;
 }
 
-// Ranks hold equal state: rank 0 writes, all learn how it went before they go on.
 Result<std::filesystem::path> Trainer::save() {
   if (options_.output_dir.empty()) return invalid_argument("is needed for checkpoints", "output_dir");
-  Result<std::filesystem::path> saved = checkpoint_folder(options_, state_.steps);
-  const bool writes = collective_ == nullptr || collective_->rank() == 0;
-  if (writes) {
-    const Status ran = nn::guarded("saving", [&] { saved = save_checkpoint(contract(), state_); });
-    if (!ran.ok()) saved = ran;
-  }
-  if (collective_ != nullptr && collective_->world() > 1) {
-    double written = writes && saved.ok() ? 1 : 0;
-    LEVADA_RETURN_IF_ERROR(collective_->all_reduce_sum(std::span<double>(&written, 1)));
-    if (written == 0 && saved.ok()) saved = unavailable("rank 0 could not write the checkpoint");
-  }
+  Result<std::filesystem::path> saved = std::filesystem::path();
+  LEVADA_RETURN_IF_ERROR(nn::guarded("saving", [&] { saved = save_checkpoint(contract(), state_); }));
   return saved;
 }
 
@@ -248,7 +261,8 @@ Result<std::unique_ptr<Trainer>> make(const Options& options, DraftConfig config
   if (cuda) LEVADA_RETURN_IF_ERROR(nn::load_torch_cuda());
   std::unique_ptr<Trainer> trainer;
   LEVADA_RETURN_IF_ERROR(nn::guarded("making a trainer", [&] {
-    at::set_num_threads(options.threads > 0 ? static_cast<int>(options.threads) : available_cores());
+    at::set_num_threads(options.threads > 0 ? static_cast<int>(options.threads)
+                                            : std::max(1, available_cores() / world_of(collective)));
     trainer = std::make_unique<Trainer>(options, config, std::move(tensors), collective,
                                         cuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU));
   }));
@@ -273,8 +287,7 @@ Result<std::unique_ptr<DflashTrainer>> DflashTrainer::create(const Options& opti
                                                              std::shared_ptr<const FrozenTables> tables,
                                                              Collective* collective) {
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<Trainer> trainer, make(options, config, std::move(tables), collective));
-  LEVADA_RETURN_IF_ERROR(
-      nn::guarded("drawing weights", [&] { trainer->state().draw_masters(static_cast<std::uint64_t>(options.seed)); }));
+  LEVADA_RETURN_IF_ERROR(nn::guarded("drawing weights", [&] { trainer->draw_weights(); }));
   return std::unique_ptr<DflashTrainer>(std::move(trainer));
 }
 

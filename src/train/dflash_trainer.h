@@ -47,7 +47,8 @@ struct StepReport {
 
 class DflashTrainer {
  public:
-  // A draft with fresh weights drawn from options.seed: N(0, 0.02^2), norms 1, biases 0.
+  // A draft with fresh weights drawn from options.seed: N(0, 0.02^2), biases 0, norms 1, the last one 1 / (length of the
+  // head's rows) where they are longer than 1.
   // kInvalidArgument when options, config and tables don't fit together. `collective`: nullptr for a single process;
   // must outlive the trainer.
   static Result<std::unique_ptr<DflashTrainer>> create(const Options& options, const DraftConfig& config,
@@ -78,7 +79,7 @@ class DflashTrainer {
   virtual std::int64_t memory_bytes() const = 0;
 
   // Writes output_dir/run_id-step{N} whole or not at all, then moves the `run_id-latest` link; checkpoints beyond
-  // max_checkpoints and later than N go. Returns the folder.
+  // max_checkpoints and later than N go. Returns the folder. Ranks hold equal state: one of them calls it.
   virtual Result<std::filesystem::path> save() = 0;
   // config.json and model.safetensors with exactly the tensors SGLang and SpecForge load, in options.torch_dtype.
   virtual Status export_to(const std::filesystem::path& folder) = 0;

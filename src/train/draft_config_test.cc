@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "train/test_folder.h"
+#include "support/temporary_folder.h"
 
 namespace levada::train {
 namespace {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/hash.h"
+#include "base/hex.h"
 #include "files/tensor_source.h"
 #include "nn/tensor.h"
 
@@ -66,11 +67,7 @@ std::vector<std::string_view> DraftImage::pieces() const {
 
 std::string checksum(const at::Tensor& flat) {
   const at::Tensor host = flat.cpu();
-  char text[17];
-  std::snprintf(
-      text, sizeof text, "%016llx",
-      static_cast<unsigned long long>(hash64({static_cast<const std::byte*>(host.data_ptr()), host.nbytes()})));
-  return text;
+  return hex64(hash64({static_cast<const std::byte*>(host.data_ptr()), host.nbytes()}));
 }
 
 Status read_draft_safetensors(const std::filesystem::path& path, const std::vector<nn::NamedSlice>& slices,

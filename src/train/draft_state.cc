@@ -53,17 +53,15 @@ DraftState::DraftState(const nn::DraftGeometry& shape, at::ScalarType type, at::
   gradients = nn::bind_draft(geometry, gradients_flat);
 }
 
-void DraftState::draw_masters(std::uint64_t seed) {
+void DraftState::draw_masters(std::uint64_t seed, float output_norm) {
   const at::Tensor host = masters.cpu();
   for (const nn::NamedSlice& slice : slices) {
     auto* values = host.data_ptr<float>() + slice.first;
-    const bool matrix = slice.shape.size() == 2, norm = slice.name.ends_with("norm.weight");
+    const bool matrix = slice.shape.size() == 2;
+    float fixed = slice.name.ends_with("norm.weight") ? 1.f : 0.f;
+    if (slice.name == "norm.weight") fixed = output_norm;
     for (std::int64_t i = 0; i < slice.count; ++i) {
-      if (matrix) {
-        values[i] = kSpread * normal_at(static_cast<std::uint64_t>(slice.first + i), seed);
-      } else {
-        values[i] = norm ? 1.f : 0.f;
-      }
+      values[i] = matrix ? kSpread * normal_at(static_cast<std::uint64_t>(slice.first + i), seed) : fixed;
     }
   }
   masters.copy_(host);

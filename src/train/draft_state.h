@@ -16,8 +16,9 @@ struct DraftState {
   // Zeroed buffers; weights in `type`.
   DraftState(const nn::DraftGeometry& geometry, at::ScalarType type, at::Device place);
 
-  // Masters drawn from `seed`: N(0, 0.02^2), norms 1, biases 0. The same on every machine.
-  void draw_masters(std::uint64_t seed);
+  // Masters drawn from `seed`: N(0, 0.02^2), biases 0, the last norm `output_norm`, the others 1. The same on every
+  // machine.
+  void draw_masters(std::uint64_t seed, float output_norm);
   // Weights from masters.
   void round_weights();
   std::int64_t bytes() const;

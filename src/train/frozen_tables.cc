@@ -3,10 +3,12 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <random>
 
 #include "base/hash.h"
+#include "base/hex.h"
 #include "model/checkpoint.h"
 #include "nn/tensor.h"
 #include "train/frozen_tensors.h"
@@ -36,14 +38,27 @@ at::Tensor read_table(const model::Checkpoint& checkpoint, model::Weight weight,
   return table;
 }
 
+template <class T>
+double sum_of_squares(const at::Tensor& table) {
+  const T* values = table.data_ptr<T>();
+  double sum = 0;
+  for (std::int64_t i = 0; i < table.numel(); ++i)
+    sum += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  return sum;
+}
+
 }  // namespace
 
 FrozenTensors::FrozenTensors(at::Tensor embedding_table, at::Tensor head_table, std::int64_t target_layers)
     : embedding(std::move(embedding_table)), head(std::move(head_table)), target_layers_(target_layers) {
   const std::uint64_t hash = hash_of(head, hash_of(embedding, 0));
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
-  identity_ = std::string(text) + "-" + std::string(to_string(nn::dtype_of(embedding)));
+  identity_ = hex64(hash) + "-" + std::string(to_string(nn::dtype_of(embedding)));
+}
+
+double FrozenTensors::head_row_length() const {
+  const double sum =
+      head.scalar_type() == at::kFloat ? sum_of_squares<float>(head) : sum_of_squares<at::BFloat16>(head);
+  return std::sqrt(sum / static_cast<double>(head.size(0)));
 }
 
 Result<std::shared_ptr<const FrozenTables>> load_frozen_tables(const std::filesystem::path& path,

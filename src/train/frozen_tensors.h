@@ -18,6 +18,9 @@ class FrozenTensors final : public FrozenTables {
   std::int64_t target_layers() const override { return target_layers_; }
   bool tied() const override { return embedding.is_same(head); }
   std::string identity() const override { return identity_; }
+  // Root mean square over the head's rows of their lengths: the spread of the logits of a state whose numbers have spread 1.
+  // The same bits on every machine.
+  double head_row_length() const;
 
   const at::Tensor embedding, head;
 

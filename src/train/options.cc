@@ -23,7 +23,7 @@ void describe(OptionTable& table, Options& o) {
       .range(0, 65536);
   table.add("max_length", &o.max_length, "tokens of a sample that are used").range(2, 1 << 20);
   table.add("seed", &o.seed, "of first weights and anchors").range(0, 9007199254740992.0);
-  table.add("threads", &o.threads, "0: every core this process may use").range(0, 1024);
+  table.add("threads", &o.threads, "0: every core this process may use, shared with its ranks").range(0, 1024);
   table.add("device", &o.device, "where to train").choices({"cpu", "cuda"});
   table.add("torch_dtype", &o.torch_dtype, "of weights and activations; masters are float32")
       .choices({"bfloat16", "float32"});

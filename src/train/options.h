@@ -28,7 +28,7 @@ struct Options {
   std::int64_t objective_chunk_blocks = 128;  // blocks whose logits exist at once; 0: all. Changes no result.
   std::int64_t max_length = 3072;             // longer samples are cut
   std::int64_t seed = 42;
-  std::int64_t threads = 0;  // 0: every core this process may use
+  std::int64_t threads = 0;  // 0: every core this process may use, shared with its ranks
   std::string device = "cpu";
   std::string torch_dtype = "bfloat16";    // of weights and activations; masters are float32 always
   std::string output_dir, run_id = "run";  // checkpoints are output_dir/run_id-step{N}

@@ -9,12 +9,13 @@
 #include "files/tensor_source.h"
 #include "nn/dflash_draft.h"
 #include "nn/tensor.h"
+#include "support/vectors.h"
 #include "train/draft_files.h"
 
 namespace levada::train {
 namespace {
 
-std::filesystem::path vectors() { return std::filesystem::path(LEVADA_SOURCE_DIR) / "tests/vectors/dflash/specforge"; }
+std::filesystem::path vectors() { return levada::test::vectors() / "dflash/specforge"; }
 
 at::Tensor floats(const files::TensorSource& source, const std::string& name) {
   const files::TensorInfo& info = *source.find(name);

@@ -11,11 +11,13 @@
 #include <random>
 #include <sstream>
 
+#include "support/temporary_folder.h"
 #include "train/dflash_trainer.h"
 #include "train/frozen_tensors.h"
-#include "train/test_folder.h"
 
 namespace levada::train::test {
+
+using levada::test::TemporaryFolder;
 
 inline DraftConfig small_config() {
   DraftConfig c;

@@ -236,6 +236,17 @@ TEST(Trainer, OptionsAndTablesThatDoNotFitAreRefused) {
             std::string::npos);
 }
 
+// Rows of length 8: without the smaller norm, what a fresh draft says is far worse than a guess (ln 97 = 4.6).
+TEST(Trainer, AFreshDraftDoesNotShoutThroughALongHead) {
+  const DraftConfig config = small_config();
+  const at::Tensor table = random_table(config.vocabulary, config.hidden, 1, "float32").mul_(std::sqrt(8.f));
+  const auto tables = std::make_shared<FrozenTensors>(table, table, config.num_target_layers);
+  EXPECT_NEAR(tables->head_row_length(), 8, 0.3);
+  auto trainer = std::move(DflashTrainer::create(small_options(), config, tables)).value();
+  const Samples samples(config, 4);
+  EXPECT_LT(std::move(trainer->evaluate(samples.some(0, 4))).value().loss(), 8);
+}
+
 // Two ranks that add their gradients: as one process with both micro-batches.
 class FakeCollective final : public Collective {
  public:

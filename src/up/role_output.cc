@@ -10,7 +10,7 @@
 namespace levada::up {
 namespace {
 
-constexpr std::size_t kMaxLine = 1 << 20;
+constexpr std::size_t kMaxPrinted = 1 << 20;
 
 void write_all(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -34,7 +34,7 @@ bool RoleOutput::drain(int pipe, const std::function<void(const Event&)>& on_eve
   char buffer[64 << 10];
   // Bounded, so that a role that prints without end does not keep the supervisor from the others.
   for (int rounds = 0; rounds < 16; ++rounds) {
-    const ssize_t count = read(pipe, buffer, sizeof buffer);
+    const ssize_t count = ::read(pipe, buffer, sizeof buffer);
     if (count < 0) return errno == EAGAIN || errno == EINTR;
     if (count == 0) return false;
     std::string_view bytes(buffer, static_cast<std::size_t>(count));
@@ -44,7 +44,7 @@ bool RoleOutput::drain(int pipe, const std::function<void(const Event&)>& on_eve
       partial_.clear();
       overlong_ = false;
     }
-    if (partial_.size() + bytes.size() > kMaxLine) overlong_ = true;
+    if (partial_.size() + bytes.size() > kMaxPrinted) overlong_ = true;
     if (overlong_)
       partial_.clear();
     else

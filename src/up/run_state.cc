@@ -8,24 +8,27 @@
 namespace levada::up {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-std::string dumped(const Json& json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
+std::string dumped(const OrderedJson& json, int indent) {
+  return json.dump(indent, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
-Json number_or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
+OrderedJson number_or_null(const std::optional<double>& value) {
+  return value ? OrderedJson(*value) : OrderedJson(nullptr);
+}
 
-Json summary_of(const RunState& state) {
-  Json consumers = Json::array();
+OrderedJson summary_of(const RunState& state) {
+  OrderedJson consumers = OrderedJson::array();
   for (const TrainerState& trainer : state.trainers()) {
-    consumers.push_back({{"id", trainer.id},
-                         {"cursor", trainer.cursor},
-                         {"step", trainer.step},
-                         {"checkpoint", trainer.checkpoint.empty() ? Json(nullptr) : Json(trainer.checkpoint)},
-                         {"loss_first", number_or_null(trainer.loss_first)},
-                         {"loss_last", number_or_null(trainer.loss_last)},
-                         {"accept_len", number_or_null(trainer.accept_len)}});
+    consumers.push_back(
+        {{"id", trainer.id},
+         {"cursor", trainer.cursor},
+         {"step", trainer.step},
+         {"checkpoint", trainer.checkpoint.empty() ? OrderedJson(nullptr) : OrderedJson(trainer.checkpoint)},
+         {"loss_first", number_or_null(trainer.loss_first)},
+         {"loss_last", number_or_null(trainer.loss_last)},
+         {"accept_len", number_or_null(trainer.accept_len)}});
   }
   return {{"ok", state.ok()},
           {"captures", state.captures()},
@@ -132,7 +135,7 @@ bool RunState::ok() const {
 std::string summary_json(const RunState& state) { return dumped(summary_of(state), -1); }
 
 std::string status_json(const RunState& state, std::int64_t pid) {
-  Json roles = Json::array();
+  OrderedJson roles = OrderedJson::array();
   for (const RoleState& role : state.roles()) {
     roles.push_back({{"label", role.label}, {"state", role.state}, {"restarts", role.restarts}});
   }
@@ -148,10 +151,10 @@ std::string status_json(const RunState& state, std::int64_t pid) {
 }
 
 Result<StatusFile> parse_status(std::string_view text, const std::string& name) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const OrderedJson json = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto fits = [&](const char* key, auto is) { return json.contains(key) && (json[key].*is)(); };
-  if (!json.is_object() || !fits("pid", &Json::is_number_integer) || !fits("phase", &Json::is_string) ||
-      !fits("table", &Json::is_string) || !fits("summary", &Json::is_object)) {
+  if (!json.is_object() || !fits("pid", &OrderedJson::is_number_integer) || !fits("phase", &OrderedJson::is_string) ||
+      !fits("table", &OrderedJson::is_string) || !fits("summary", &OrderedJson::is_object)) {
     return data_loss(name + " is not a status file of `levada up`");
   }
   return StatusFile{

@@ -18,6 +18,11 @@ constexpr double kStatusEvery = 1;
 constexpr double kDrainAfter = 0.5;
 constexpr double kFailedPatience = 10;
 
+std::string how_it_ended(int code) {
+  if (code > 128) return " was killed by signal " + std::to_string(code - 128);
+  return " ended with code " + std::to_string(code);
+}
+
 }  // namespace
 
 struct Supervisor::Role {
@@ -67,7 +72,9 @@ Status Supervisor::start(Role& role) {
   if (!role.output) {
     LEVADA_ASSIGN_OR_RETURN(role.output, RoleOutput::open(role.command->log_path));
   }
-  LEVADA_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::start(role.command->argv, role.command->env));
+  std::vector<std::string> argv = role.command->argv;
+  if (role.restarts == 0) argv.insert(argv.end(), role.command->first_argv.begin(), role.command->first_argv.end());
+  LEVADA_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::start(argv, role.command->env));
   role.child.emplace(std::move(child));
   state_.set_role(role.label(), role.command->kind == RoleKind::kService ? "starting" : "running");
   return {};
@@ -201,13 +208,18 @@ Supervisor::Verdict Supervisor::judge(Role& role, int code) {
   return Verdict::kStop;
 }
 
+// What a role that was killed said last is no reason.
+std::string Supervisor::last_words(const Role& role, int code) {
+  const std::string words = code > 128 ? "" : ": " + role.output->tail();
+  return how_it_ended(code) + "; see " + role.command->log_path + words;
+}
+
 // A service has no good end before the run's.
 Supervisor::Verdict Supervisor::judge_service(Role& role, int code) {
   if (role.ready && try_restart(role, code)) return Verdict::kGoOn;
   role.code = code;
   state_.set_role(role.label(), "failed");
-  fail(role.label() + " ended with code " + std::to_string(code) + "; see " + role.command->log_path + ": " +
-       role.output->tail());
+  fail(role.label() + last_words(role, code));
   return Verdict::kStop;
 }
 
@@ -216,8 +228,7 @@ Supervisor::Verdict Supervisor::judge_producer(Role& role, int code) {
   role.code = code;
   state_.set_role(role.label(), code == 0 ? "ended" : "failed");
   if (code == 0) return Verdict::kGoOn;
-  fail("the producer ended with code " + std::to_string(code) + "; see " + role.command->log_path + ": " +
-       role.output->tail());
+  fail("the producer" + last_words(role, code));
   return Verdict::kStop;
 }
 
@@ -226,8 +237,7 @@ Supervisor::Verdict Supervisor::judge_consumer(Role& role, int code) {
   role.code = code;
   state_.set_role(role.label(), code == 0 ? "ended" : "failed");
   if (code == 0) return Verdict::kGoOn;
-  fail("consumer " + role.label() + " ended with code " + std::to_string(code) + "; see " + role.command->log_path +
-       ": " + role.output->tail());
+  fail("consumer " + role.label() + last_words(role, code));
   return plan_.abort_on_consumer_failure ? Verdict::kStop : Verdict::kGoOn;
 }
 
@@ -235,7 +245,7 @@ bool Supervisor::try_restart(Role& role, int code) {
   if (role.restarts >= plan_.max_restarts) return false;
   ++role.restarts;
   state_.count_restart(role.label());
-  view_.say(role.label() + " ended with code " + std::to_string(code) + "; starting it again");
+  view_.say(role.label() + how_it_ended(code) + "; starting it again");
   return start(role).ok();
 }
 

@@ -64,6 +64,7 @@ class Supervisor {
   Verdict judge_service(Role& role, int code);
   Verdict judge_producer(Role& role, int code);
   Verdict judge_consumer(Role& role, int code);
+  static std::string last_words(const Role& role, int code);
   bool try_restart(Role& role, int code);
   void move_output();
   void fail(const std::string& why);

@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 using recipe::RoleKind;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 class SilentView final : public View {
  public:
@@ -131,6 +132,14 @@ TEST_F(SupervisorTest, AServiceThatDiesIsNamedWithItsLastWords) {
   EXPECT_EQ(run(), 0);
   EXPECT_THAT(state_.failure, HasSubstr("server-0 ended with code 2"));
   EXPECT_THAT(state_.failure, HasSubstr("the port is taken"));
+}
+
+TEST_F(SupervisorTest, WhatAKilledRoleSaidLastIsNoReason) {
+  add(RoleKind::kService, "server-0", "echo all is well; kill -9 $$");
+  plan_.services.back().health_url = (folder_ / "never").string();
+  EXPECT_EQ(run(), 0);
+  EXPECT_THAT(state_.failure, HasSubstr("server-0 was killed by signal 9; see "));
+  EXPECT_THAT(state_.failure, Not(HasSubstr("all is well")));
 }
 
 TEST_F(SupervisorTest, AServiceThatEndsWellDuringTheRunFailsItToo) {

@@ -1,4 +1,5 @@
 """One real server for the whole session: SmolLM2 on the CPU, on a free port, stopped at the end."""
+import contextlib
 import os
 import socket
 import subprocess
@@ -34,18 +35,13 @@ def wait_until_healthy(url, process, seconds=180):
     raise TimeoutError(f"no answer from {url} within {seconds} s")
 
 
-@pytest.fixture(scope="session")
-def url(request, tmp_path_factory):
-    given = request.config.getoption("--server")
-    if given:
-        yield given
-        return
+@contextlib.contextmanager
+def serving(request, folder, *flags, **environment):
+    """A server of these flags on a free port; it must outlive the tests and then end well."""
     port = free_port()
-    log_path = tmp_path_factory.mktemp("server") / "log"
-    with open(log_path, "wb") as log:
-        process = subprocess.Popen(
-            [request.config.getoption("--binary"), "serve", "--model", "smollm2", "--port", str(port)],
-            stdout=log, stderr=subprocess.STDOUT, cwd=ROOT)
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen([request.config.getoption("--binary"), "serve", "--port", str(port), *flags],
+                                   stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env={**os.environ, **environment})
     address = f"http://127.0.0.1:{port}"
     try:
         wait_until_healthy(address, process)
@@ -57,7 +53,17 @@ def url(request, tmp_path_factory):
             assert process.wait(timeout=30) == 0
         finally:
             process.kill()
-            print(open(log_path, errors="replace").read()[-4000:])
+            print(open(folder / "log", errors="replace").read()[-4000:])
+
+
+@pytest.fixture(scope="session")
+def url(request, tmp_path_factory):
+    given = request.config.getoption("--server")
+    if given:
+        yield given
+        return
+    with serving(request, tmp_path_factory.mktemp("server"), "--model", "smollm2") as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

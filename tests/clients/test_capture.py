@@ -1,12 +1,11 @@
 """Captures over HTTP, as SpecForge's producers ask for them, against a server of the tiny llama."""
 import json
 import os
-import subprocess
 
 import pytest
 import requests
 
-from conftest import ROOT, free_port, wait_until_healthy
+from conftest import serving
 
 TOKEN = "capture-secret"
 AUTH = {"Authorization": f"Bearer {TOKEN}"}
@@ -16,28 +15,13 @@ AUTH = {"Authorization": f"Bearer {TOKEN}"}
 def server(request, tmp_path_factory):
     if request.config.getoption("--server"):
         pytest.skip("needs a server of its own")
-    port = free_port()
     folder = tmp_path_factory.mktemp("capture")
-    with open(folder / "log", "wb") as log:
-        process = subprocess.Popen(
-            [request.config.getoption("--binary"), "serve", "--model", "tests/vectors/tiny/llama", "--dtype", "float32",
-             "--port", str(port), "--enable-spec-capture", "--spec-capture-store-id", "run",
-             "--spec-capture-aux-layer-ids", "0,2", "--arena-bytes", str(1 << 20), "--capture-space-wait-s", "1",
-             "--store-shm-url", f"shm://{folder}/store.sock"],
-            stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env={**os.environ, "SGLANG_SPEC_CAPTURE_TOKEN": TOKEN})
-    address = f"http://127.0.0.1:{port}"
-    try:
-        wait_until_healthy(address, process)
+    with serving(request, folder, "--model", "tests/vectors/tiny/llama", "--dtype", "float32", "--enable-spec-capture",
+                 "--spec-capture-store-id", "run", "--spec-capture-aux-layer-ids", "0,2", "--arena-bytes", str(1 << 20),
+                 "--capture-space-wait-s", "1", "--store-shm-url", f"shm://{folder}/store.sock",
+                 SGLANG_SPEC_CAPTURE_TOKEN=TOKEN) as address:
         yield address
-        assert process.poll() is None, "the server must outlive every test"
-    finally:
-        process.terminate()
-        try:
-            assert process.wait(timeout=30) == 0
-            assert not os.path.exists(folder / "store.sock"), "the socket's file goes with the server"
-        finally:
-            process.kill()
-            print(open(folder / "log", errors="replace").read()[-4000:])
+    assert not os.path.exists(folder / "store.sock"), "the socket's file goes with the server"
 
 
 def item(task, ids, **fields):

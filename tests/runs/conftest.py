@@ -1,4 +1,5 @@
 """Whole runs of `levada up` on a tiny target: each test has a folder, ports and processes of its own."""
+import array
 import json
 import os
 import signal
@@ -126,7 +127,12 @@ class Run:
         assert not [name for name in left if name.endswith((".sock", ".lock", ".part", ".tmp"))], left
         assert not [name for name in os.listdir("/dev/shm") if "levada" in name]
 
-    def check_gate(self, recaptures=None):
+    def weights(self, consumer):
+        """All numbers of its exported float32 draft."""
+        file = (self.folder / "out" / consumer / "draft/model.safetensors").read_bytes()
+        return array.array("f", file[8 + int.from_bytes(file[:8], "little"):])
+
+    def check_gate(self, recaptures=None, step_samples=2):
         """What every run must end with, whatever happened to it."""
         summary = self.summary()
         assert summary["ok"], self.text()
@@ -134,7 +140,7 @@ class Run:
         assert summary["captures"] == self.prompts + summary["recaptures"]
         if recaptures is not None:
             assert summary["recaptures"] == recaptures
-        steps = self.prompts // 2
+        steps = self.prompts // step_samples
         assert [one["id"] for one in summary["consumers"]] == self.consumers
         for one in summary["consumers"]:
             assert (one["cursor"], one["step"]) == (self.prompts, steps)

@@ -25,6 +25,31 @@ def test_one_producer_one_consumer(make_run):
     run.check_gate(recaptures=0)
 
 
+def test_two_processes_of_a_trainer_train_what_one_does(make_run):
+    run = make_run(consumers=((4, 64),), prompts=16)
+    wide = ("model.torch_dtype=float32", "engine.dtype=bfloat16")
+    assert run.start(*wide, FANOUT + "consumers.0.nproc_per_node=2").wait() == 0, run.text()
+    run.check_gate(step_samples=4)
+    two = run.weights("b4")
+    assert run.start(*wide, "training.batch_size=4", flags=("--exit-when-done", "--fresh")).wait() == 0, run.text()
+    run.check_gate(step_samples=4)
+    one = run.weights("b4")
+    assert len(one) == len(two) and max(abs(a - b) for a, b in zip(one, two)) < 1e-5
+    assert any(a != b for a, b in zip(one, two)), "sums in another order: two processes did train"
+
+
+def test_a_rank_that_dies_ends_its_trainer_which_is_started_again(make_run):
+    run = make_run(consumers=((4, 64),))
+    run.start(FANOUT + "consumers.0.nproc_per_node=2", "levada.max_restarts=1", "training.save_interval=2")
+    run.until(lambda: run.steps_of("b4") >= 3)
+    ranks = [pid for pid, line in processes_in(run.folder) if "train" in line]
+    assert len(ranks) == 2
+    os.kill(max(ranks), signal.SIGKILL)  # forked by the other
+    assert run.wait() == 0, run.text()
+    run.check_gate(step_samples=4)
+    assert "starting it again" in (run.folder / "up.log").read_text()
+
+
 def test_tight_limits_recapture_and_still_end_well(make_run):
     # Windows of one step, slots for nothing but next steps: what the others trained on while b16 slept is captured again.
     run = make_run().start(FANOUT + "max_live_refs=6", FANOUT + "max_outstanding_per_consumer=2",
@@ -132,6 +157,17 @@ def test_a_killed_consumer_is_started_again_and_misses_nothing(make_run):
     run.until(lambda: run.steps_of("b8") >= 3)
     assert run.kill("train", "b8")
     assert run.wait() == 0, run.text()
+    run.check_gate()
+
+
+def test_after_a_killed_server_the_next_start_ends_soon(make_run):
+    run = make_run().start()
+    run.until(lambda: run.steps_of("b4") >= 3)
+    assert run.kill("serve")
+    assert run.wait() == 1
+    assert "server-0 was killed by signal 9" in (run.folder / "up.log").read_text()
+    # Far less than capture_timeout_s, 300: nobody is left who could write late.
+    assert run.start().wait(120) == 0, run.text()
     run.check_gate()
 
 

@@ -2,15 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include "support/instrumented.h"
+
 namespace levada::fanout::sim {
 namespace {
 
 // Spec T16: ten thousand seeded fault schedules, every invariant after every step. Under sanitizers a few.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kHistories = 200;
-#else
-constexpr std::uint64_t kHistories = 10'000;
-#endif
+constexpr std::uint64_t kHistories = test::kInstrumented ? 100 : 10'000;
 
 TEST(FanoutHistories, EveryFaultScheduleEndsWithNothingLostAndNothingLeft) {
   std::int64_t steps = 0;

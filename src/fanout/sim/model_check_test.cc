@@ -12,6 +12,7 @@
 #include "fanout/audit.h"
 #include "fanout/machine.h"
 #include "fanout/sim/driver.h"
+#include "support/instrumented.h"
 
 namespace levada::fanout {
 namespace {
@@ -189,6 +190,7 @@ struct Case {
 class ModelCheck : public testing::TestWithParam<Case> {};
 
 TEST_P(ModelCheck, EveryConsumerCanAlwaysFinishWhateverTheOthersDo) {
+  if (test::kRacesOnly) GTEST_SKIP() << "one thread";
   const Case& c = GetParam();
   Explorer explorer(small_config(c.consumers, c.total, c.max_live_refs));
   explorer.explore();

@@ -124,6 +124,7 @@ Result<producer::Options> producer_options_of(const recipe::FanoutRecipe& recipe
   options.aux_layer_ids = joined(words);
   LEVADA_ASSIGN_OR_RETURN(const train::DraftConfig draft, draft_config_of(recipe, recipe.consumers[0]));
   options.target_hidden_size = draft.hidden;  // a draft reads its target's states as wide as they are
+  options.target_vocabulary = draft.vocabulary;
   options.capture_batch_size = fanout.capture_batch_size;
   options.producer_concurrency = recipe.runtime.producer_concurrency;
   options.capture_timeout_s = fanout.capture_timeout_s;

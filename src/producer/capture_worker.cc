@@ -8,6 +8,13 @@ namespace levada::producer {
 using Step = CaptureWorker::Step;
 using fanout::Written;
 
+namespace {
+
+// The request is wrong, and will be the next time; not: too slow, too many.
+bool is_refusal(int status) { return status >= 400 && status < 500 && status != 408 && status != 429; }
+
+}  // namespace
+
 Result<Step> CaptureWorker::step() {
   if (!watch_.is_up()) return Step::kFailed;
   std::vector<CaptureTask> tasks;
@@ -43,13 +50,29 @@ Result<Step> CaptureWorker::send(const std::vector<CaptureTask>& tasks) {
     return Status(StatusCode::kUnauthenticated, refusal);
   }
   if (response->status != 200) {
-    return on_lost_reply(
-        tasks, "/generate answers " + std::to_string(response->status) + ": " + response->body.substr(0, 300));
+    const std::string error =
+        "/generate answers " + std::to_string(response->status) + ": " + response->body.substr(0, 300);
+    return is_refusal(response->status) ? on_refused_call(tasks, error) : on_lost_reply(tasks, error);
   }
   const auto verdicts = read_capture_reply(response->body, tasks, around_.contract, options_.store);
   if (!verdicts.ok()) return on_lost_reply(tasks, verdicts.status().message());
   LEVADA_RETURN_IF_ERROR(bring_home(tasks, *verdicts));
   return Step::kWorked;
+}
+
+// The body is refused as a whole, nothing was written: each task is asked alone, so that the one at fault is found and the
+// others are captured.
+Result<Step> CaptureWorker::on_refused_call(const std::vector<CaptureTask>& tasks, const std::string& error) {
+  if (tasks.size() == 1) {
+    LEVADA_RETURN_IF_ERROR(fail(tasks[0], {error, false}));
+    return Step::kWorked;
+  }
+  Result<Step> outcome = Step::kWorked;
+  for (const CaptureTask& task : tasks) {
+    auto sent = send({task});
+    if (outcome.ok() && (!sent.ok() || *sent == Step::kFailed)) outcome = std::move(sent);
+  }
+  return outcome;
 }
 
 // Every task is told, whatever became of those before it: one left untold would hold up the end of the run.

@@ -67,6 +67,7 @@ class CaptureWorker {
   Result<Step> claim(std::vector<CaptureTask>& tasks);
   Result<Step> send(const std::vector<CaptureTask>& tasks);
   Status bring_home(const std::vector<CaptureTask>& tasks, const std::vector<CaptureVerdict>& verdicts);
+  Result<Step> on_refused_call(const std::vector<CaptureTask>& tasks, const std::string& error);
   Result<Step> on_lost_reply(const std::vector<CaptureTask>& tasks, const std::string& error);
   Status adopt(const CaptureTask& task, const core::SampleRef& ref);
   struct Failure {

@@ -209,6 +209,24 @@ TEST(FanoutRun, F9ASampleThatIsRefusedForGoodIsSkippedByEveryConsumerAndCounted)
   EXPECT_EQ(run.servers[0]->arena()->stats().used_bytes, 0u);
 }
 
+TEST(FanoutRun, F9OfACallThatIsRefusedAsAWholeTheSampleAtFaultAloneIsBlamed) {
+  TestRunShape shape;
+  shape.skip_failed = 1;
+  TestRun run(shape);
+  run.servers[0]->unknown_token = 11;  // in position 1, the middle of the first batch
+  ASSERT_TRUE(run.run_to_end());
+  EXPECT_EQ(run.registry().snapshot().status, fanout::RunStatus::kCompleted);
+  EXPECT_EQ(run.consumers[0]->skipped, std::vector<std::int64_t>{1});
+  EXPECT_EQ(run.consumers[0]->trained, (std::vector<std::int64_t>{0, 2, 3, 4, 5, 6, 7}));
+
+  TestRun strict({});
+  strict.servers[0]->unknown_token = 11;
+  const auto step = strict.workers[0]->step();
+  ASSERT_FALSE(step.ok());
+  EXPECT_EQ(step.status().message().find(strict.plan().sources[1].sample_id), 0u) << step.status().to_string();
+  EXPECT_EQ(strict.registry().snapshot().entries.at("ready"), 2) << "the others of its call";
+}
+
 TEST(FanoutRun, F7WhatBreaksTheContractIsNeverSkipped) {
   TestRunShape shape;
   shape.skip_failed = 8;

@@ -223,7 +223,10 @@ class ConsumerProcess {
     summary.consumer_id = request_.consumer.consumer_id;
     summary.cursor = feed_->cursor();
     summary.step = report.steps;
-    summary.checkpoint = report.checkpoint.empty() ? latest_checkpoint(options_) : report.checkpoint;
+    std::error_code error;  // as in finished_before(): the step that the link stands for
+    summary.checkpoint = report.checkpoint.empty()
+                             ? std::filesystem::weakly_canonical(latest_checkpoint(options_), error)
+                             : report.checkpoint;
     summary.loss_first = report.loss_first;
     summary.loss_last = report.loss_last;
     summary.accept_len = report.tau_last;

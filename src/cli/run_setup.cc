@@ -33,6 +33,15 @@ Result<model::ModelConfig> read_target(const std::string& name) {
   return model::read_gguf_config(*gguf, path.string());
 }
 
+// The double that reads like this float: 1e-05, not 9.99999974737875e-06.
+double as_written(float number) {
+  char text[32];
+  const char* end = std::to_chars(text, text + sizeof text, number).ptr;
+  double value = 0;
+  std::from_chars(text, end, value);
+  return value;
+}
+
 train::DraftConfig shaped_like(const model::ModelConfig& target) {
   train::DraftConfig draft;
   draft.hidden = target.hidden;
@@ -42,7 +51,7 @@ train::DraftConfig shaped_like(const model::ModelConfig& target) {
   draft.kv_heads = target.kv_heads;
   draft.head_dim = target.head_dim;
   draft.vocabulary = target.vocabulary;
-  draft.norm_eps = static_cast<double>(target.norm_eps);
+  draft.norm_eps = as_written(target.norm_eps);
   draft.rope_theta = target.rope.theta;
   draft.max_positions = target.context;
   draft.num_target_layers = target.layers;
@@ -124,6 +133,7 @@ Result<producer::Options> producer_options_of(const recipe::FanoutRecipe& recipe
   options.aux_layer_ids = joined(words);
   LEVADA_ASSIGN_OR_RETURN(const train::DraftConfig draft, draft_config_of(recipe, recipe.consumers[0]));
   options.target_hidden_size = draft.hidden;  // a draft reads its target's states as wide as they are
+  options.target_vocabulary = draft.vocabulary;
   options.capture_batch_size = fanout.capture_batch_size;
   options.producer_concurrency = recipe.runtime.producer_concurrency;
   options.capture_timeout_s = fanout.capture_timeout_s;
@@ -189,7 +199,6 @@ train::Options trainer_options_of(const recipe::FanoutRecipe& recipe, const reci
   options.run_id = recipe.run_id;
   options.save_interval = training.save_interval;
   options.max_checkpoints = training.max_checkpoints;
-  options.eval_interval = training.eval_interval;
   options.log_interval = training.log_interval;
   return options;
 }

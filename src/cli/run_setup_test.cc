@@ -53,6 +53,7 @@ TEST(RunSetup, ADraftTakesItsShapesFromTheTargetAndItsOwnFromTheRecipe) {
   EXPECT_EQ(draft->intermediate, 1536);
   EXPECT_EQ(draft->vocabulary, 49152);
   EXPECT_EQ(draft->num_target_layers, 30);
+  EXPECT_EQ(draft->norm_eps, 1e-5) << "as config.json writes it, not as a float";
   EXPECT_EQ(draft->layers, 1);
   EXPECT_EQ(draft->block_size, 16);
   EXPECT_EQ(draft->mask_token_id, 4);

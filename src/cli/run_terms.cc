@@ -122,8 +122,8 @@ Status check_before_start(const recipe::FanoutRecipe& recipe) {
     LEVADA_ASSIGN_OR_RETURN(const train::DraftConfig draft, draft_config_of(recipe, consumer));
     LEVADA_RETURN_IF_ERROR(train::check(draft, "the draft of " + consumer.consumer_id));
   }
-  LEVADA_RETURN_IF_ERROR(producer_options_of(recipe).status());
-  return producer::read_prompts(recipe.data.prompts()).status();
+  LEVADA_ASSIGN_OR_RETURN(const producer::Options producer, producer_options_of(recipe));
+  return producer::read_prompts(producer.prompts, producer.target_vocabulary).status();
 }
 
 }  // namespace levada::cli

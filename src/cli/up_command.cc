@@ -139,7 +139,7 @@ class Run {
       hooks.changed = [this](const up::RunState& now) { keep(now); };
       hooks.done = [&](const up::RunState& now) {
         view->finish(now);
-        conclude(now);
+        conclude(now, 0);
       };
     }
     // What a capture cut short may still write is removed only once its call has timed out; then come the tries.
@@ -162,8 +162,8 @@ class Run {
     if (!written.ok()) std::fputs(failure_line(written).c_str(), stderr);
   }
 
-  void conclude(up::RunState state) const {
-    state.phase = state.ok() ? "completed" : "failed";
+  void conclude(up::RunState state, int signal) const {
+    state.phase = state.ok() ? "completed" : signal != 0 ? "stopped" : "failed";
     keep(state);
     const Status written = write_file(options_.summary, up::summary_json(state));
     if (!written.ok()) std::fputs(failure_line(written).c_str(), stderr);
@@ -175,7 +175,7 @@ class Run {
     const bool served = state.phase == "serving";
     if (signal != 0 && !served && state.failure.empty()) state.failure = "stopped by signal " + std::to_string(signal);
     // A run whose training was concluded before is told again only if its end was not clean.
-    if (!served || !state.leftovers.empty()) conclude(state);
+    if (!served || !state.leftovers.empty()) conclude(state, signal);
     return exit_code(state.ok(), signal);
   }
 

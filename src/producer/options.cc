@@ -22,6 +22,7 @@ void describe_capture(OptionTable& table, Options& options) {
   table.add("target_model", &options.target_model, "the target's name, part of the contract");
   table.add("aux_layer_ids", &options.aux_layer_ids, "captured layers in the order of their concatenation: 1,8,14");
   table.add("target_hidden_size", &options.target_hidden_size, "0: what the server says").range(0, 1 << 20);
+  table.add("target_vocabulary", &options.target_vocabulary, "tokens of the target; 0: not known").range(0, 1 << 24);
   table.add("target_dtype", &options.target_dtype, "element type of captured states").choices({"bfloat16"});
   table.add("capture_batch_size", &options.capture_batch_size, "prompts of one capture call").range(1, 1024);
   table.add("producer_concurrency", &options.producer_concurrency, "capture calls at once per server").range(1, 64);

@@ -27,6 +27,7 @@ struct Options {
   std::string target_model;             // its name, for the contract
   std::string aux_layer_ids;            // "1,8,14": in the order of their concatenation
   std::int64_t target_hidden_size = 0;  // 0: what the server says
+  std::int64_t target_vocabulary = 0;   // 0: not known here, the server refuses what it does not know
   std::string target_dtype = "bfloat16";
 
   std::int64_t capture_batch_size = 8;

@@ -64,7 +64,8 @@ class ProducerProcess {
   Result<fanout::SnapshotReply> run(const Producer::OnProgress& on_progress) {
     LEVADA_ASSIGN_OR_RETURN(urls_, parse_server_urls(options_.server_urls));
     LEVADA_RETURN_IF_ERROR(read_contract());
-    LEVADA_ASSIGN_OR_RETURN(const std::vector<Prompt> prompts, read_prompts(options_.prompts));
+    LEVADA_ASSIGN_OR_RETURN(const std::vector<Prompt> prompts,
+                            read_prompts(options_.prompts, options_.target_vocabulary));
     std::error_code error;
     std::filesystem::create_directories(options_.control_dir, error);
     if (error) return unavailable("control_dir " + options_.control_dir + ": " + error.message());

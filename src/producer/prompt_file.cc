@@ -183,7 +183,19 @@ Result<std::vector<Prompt>> parse_prompts(const std::string& text) {
   return prompts;
 }
 
-Result<std::vector<Prompt>> read_prompts(const std::filesystem::path& file) {
+Status check_tokens(const std::vector<Prompt>& prompts, std::int64_t vocabulary) {
+  for (const Prompt& prompt : prompts) {
+    const auto outside = std::find_if(prompt.input_ids.begin(), prompt.input_ids.end(),
+                                      [&](std::int32_t token) { return token >= vocabulary; });
+    if (outside == prompt.input_ids.end()) continue;
+    return bad(
+        prompt.where, "input_ids[" + std::to_string(outside - prompt.input_ids.begin()) + "]",
+        "token " + std::to_string(*outside) + " is outside the target's vocabulary of " + std::to_string(vocabulary));
+  }
+  return {};
+}
+
+Result<std::vector<Prompt>> read_prompts(const std::filesystem::path& file, std::int64_t vocabulary) {
   std::error_code error;
   const std::uintmax_t bytes = std::filesystem::file_size(file, error);
   if (error) return not_found("prompts file " + file.string() + ": " + error.message());
@@ -193,8 +205,8 @@ Result<std::vector<Prompt>> read_prompts(const std::filesystem::path& file) {
   content << stream.rdbuf();
   if (!stream) return unavailable("prompts file " + file.string() + " can't be read");
   auto prompts = parse_prompts(content.str());
-  if (prompts.ok()) return prompts;
-  const Status& status = prompts.status();
+  const Status status = prompts.ok() && vocabulary > 0 ? check_tokens(*prompts, vocabulary) : prompts.status();
+  if (status.ok()) return prompts;
   return Status(status.code(), file.string() + ": " + status.message(), status.field());
 }
 

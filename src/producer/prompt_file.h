@@ -34,7 +34,10 @@ struct Prompt {
 // `text`: the file's content.
 Result<std::vector<Prompt>> parse_prompts(const std::string& text);
 
-// kNotFound, kPayloadTooLarge (1 GiB), or what parse_prompts says, with the file's name.
-Result<std::vector<Prompt>> read_prompts(const std::filesystem::path& file);
+// kInvalidArgument naming the first prompt with a token that a target of this vocabulary does not have.
+Status check_tokens(const std::vector<Prompt>& prompts, std::int64_t vocabulary);
+
+// kNotFound, kPayloadTooLarge (1 GiB), or what parse_prompts and check_tokens say, with the file's name. `vocabulary` 0: not known.
+Result<std::vector<Prompt>> read_prompts(const std::filesystem::path& file, std::int64_t vocabulary);
 
 }  // namespace levada::producer

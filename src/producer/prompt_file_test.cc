@@ -53,6 +53,15 @@ TEST(PromptFileTest, I32InvalidAndDuplicateIdsAreRefusedByLine) {
             "id: line 1: differs from task_id; give one of them");
 }
 
+TEST(PromptFileTest, ATokenThatTheTargetDoesNotHaveIsRefusedByLine) {
+  const auto prompts = parse_prompts("{\"text\": \"x\"}\n{\"input_ids\": [1, 384], \"loss_mask\": [0, 1]}");
+  ASSERT_TRUE(prompts.ok());
+  EXPECT_TRUE(check_tokens(*prompts, 385).ok());
+  const Status refused = check_tokens(*prompts, 384);
+  EXPECT_EQ(refused.field(), "input_ids[1]");
+  EXPECT_EQ(refused.message(), "line 2: token 384 is outside the target's vocabulary of 384");
+}
+
 TEST(PromptFileTest, TokensNeedAMaskOfTheirLength) {
   EXPECT_EQ(refusal("{\"input_ids\": [1, 2]}"), "loss_mask: line 1: is missing: input_ids needs it");
   EXPECT_EQ(refusal("{\"loss_mask\": [1]}"), "input_ids: line 1: is missing: loss_mask needs it");

@@ -75,9 +75,11 @@ TEST(FanoutRecipe, OverridesReachSectionsItemsAndStructuredValues) {
 }
 
 TEST(FanoutRecipe, FieldsWithoutEffectLoadAndAreNamed) {
-  const auto recipe = read_test_recipe(kCpuRecipe, {"tracking.report_to=wandb", "model.sglang_attention_backend=fa3"});
+  const auto recipe = read_test_recipe(
+      kCpuRecipe, {"tracking.report_to=wandb", "training.eval_interval=5", "model.sglang_attention_backend=fa3"});
   ASSERT_TRUE(recipe.ok()) << recipe.status().to_string();
-  EXPECT_THAT(recipe->unused, ElementsAre("model.sglang_attention_backend", "tracking.report_to"));
+  EXPECT_THAT(recipe->unused,
+              ElementsAre("model.sglang_attention_backend", "training.eval_interval", "tracking.report_to"));
 }
 
 TEST(FanoutRecipe, FieldsThatWouldChangeTheNumbersAreRefused) {

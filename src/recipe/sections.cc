@@ -59,7 +59,6 @@ void describe(OptionTable& table, const std::string& path, TrainingSection& sect
       .choices({"dflash", "dpace", "dpace-cumulative-confidence-only", "dpace-continuation-value-only"});
   table.add("dpace_alpha", &section.dpace_alpha, "smoothing of D-PACE").range(0, 1);
   table.add("save_interval", &section.save_interval, "steps between checkpoints; 0: at the end").range(0, kMaxCount);
-  table.add("eval_interval", &section.eval_interval, "steps between evaluations; 0: never").range(0, kMaxCount);
   table.add("log_interval", &section.log_interval, "steps between log lines").range(1, kMaxCount);
   table.add("max_checkpoints", &section.max_checkpoints, "newest checkpoints kept; 0: all").range(0, 1e6);
   table.add("resume_from", &section.resume_from, "a checkpoint to go on from");

@@ -52,7 +52,6 @@ struct TrainingSection {
   std::string loss_type = "dflash";
   double dpace_alpha = 0.5;
   std::int64_t save_interval = 0;
-  std::int64_t eval_interval = 0;
   std::int64_t log_interval = 50;
   std::int64_t max_checkpoints = 0;
   std::optional<std::string> resume_from;

@@ -54,7 +54,8 @@ void UnusedFields::describe(OptionTable& table) {
       "fsdp_sharding optimizer_cpu_offload ttt_length attention_backend dist_timeout lk_loss_type kl_scale kl_decay "
       "lambda_base_start lambda_base_decay_ratio dspark_ce_loss_alpha dspark_l1_loss_alpha "
       "dspark_confidence_head_alpha num_depths down_sample_ratio down_sample_ratio_min norm_before_residual "
-      "compact_teacher compact_teacher_chunk_size dflash_teacher_metrics");
+      "compact_teacher compact_teacher_chunk_size dflash_teacher_metrics "
+      "eval_interval");
   add_fixed(table, "training", "tp_size", "1");
   add_fixed(table, "training", "sp_ulysses_size", "1");
   add_fixed(table, "training", "sp_ring_size", "1");

@@ -17,7 +17,8 @@ enum class Dialect : std::uint8_t { kChat, kCompletion, kGenerate };
 
 struct Member {
   core::Request request;
-  std::string rid;  // what /abort_request names; unique among live members
+  std::string rid;    // what /abort_request names; unique among live members
+  Status fault = {};  // of a capture's prompt: it fails alone
 };
 
 struct CallSpec {

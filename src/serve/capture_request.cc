@@ -222,6 +222,17 @@ CaptureItem read_one(const CaptureTerms& terms, std::optional<element> value, bo
 
 }  // namespace
 
+bool asks_for_captures(simdjson::dom::object body) {
+  const FieldReader fields(body);
+  if (fields.find("spec_capture")) return true;
+  const auto params = fields.find("sampling_params");
+  if (!params || !params->is_array()) return params && plugin_item(*params);
+  for (const element entry : array_of(*params)) {
+    if (plugin_item(entry)) return true;
+  }
+  return false;
+}
+
 Result<std::optional<CaptureBody>> read_captures(const CaptureTerms* terms, std::string_view bearer,
                                                  simdjson::dom::object body, std::size_t prompts) {
   const FieldReader fields(body);

@@ -47,6 +47,9 @@ Result<std::optional<CaptureItem>> read_live_capture(const CaptureTerms* terms, 
 // Adds what is known only now.
 void complete_live_capture(CaptureItem& item, std::span<const core::Token> tokens, std::size_t prompt_tokens);
 
+// Whether read_captures() would find something.
+bool asks_for_captures(simdjson::dom::object body);
+
 // Nullopt: the body asks for no capture. `bearer`: the request's Authorization. kUnauthenticated unless that or each
 // item's auth_token is the token; kFailedPrecondition if `terms` is null: this server doesn't capture.
 Result<std::optional<CaptureBody>> read_captures(const CaptureTerms* terms, std::string_view bearer,

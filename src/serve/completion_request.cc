@@ -19,7 +19,8 @@ Result<CallSpec> parse_completion(const ParseContext& context, simdjson::dom::ob
 
   CallSpec call = make_openai_call(context, Dialect::kCompletion, prelude.envelope);
   const bool seeded = fields.find("seed").has_value();
-  for (std::vector<core::Token>& tokens : prompts.items) {
+  for (auto& prompt : prompts.items) {
+    LEVADA_ASSIGN_OR_RETURN(std::vector<core::Token> tokens, std::move(prompt));
     core::SamplingParams& sampling = prelude.sampling;
     LEVADA_RETURN_IF_ERROR(resolve_limit(context.model, prelude.limit, tokens.size(), kOpenaiMaxTokens, sampling));
     if (!seeded) sampling.seed = context.seeds();  // equal prompts of a batch must be free to differ

@@ -3,6 +3,7 @@
 #include <limits>
 #include <set>
 
+#include "serve/capture_request.h"
 #include "serve/prompt.h"
 #include "serve/request_envelope.h"
 #include "serve/unserved_fields.h"
@@ -116,6 +117,9 @@ Result<CallSpec> parse_generate(const ParseContext& context, simdjson::dom::obje
   refuse_unserved(fields, Body::kGenerate);
   LEVADA_RETURN_IF_ERROR(fields.status());
   LEVADA_ASSIGN_OR_RETURN(Prompts prompts, read_prompts(context.model, fields));
+  if (!asks_for_captures(body)) {
+    for (const auto& prompt : prompts.items) LEVADA_RETURN_IF_ERROR(prompt.status());
+  }
   LEVADA_ASSIGN_OR_RETURN(std::vector<std::string> rids, read_rids(context, fields, prompts));
 
   CallSpec call;
@@ -130,10 +134,11 @@ Result<CallSpec> parse_generate(const ParseContext& context, simdjson::dom::obje
   for (std::size_t i = 0; i < count; ++i) {
     LEVADA_ASSIGN_OR_RETURN(const auto entry, entry_for(params, "sampling_params", i, count));
     const std::string field = each ? "sampling_params[" + std::to_string(i) + "]" : "sampling_params";
-    LEVADA_ASSIGN_OR_RETURN(const core::SamplingParams sampling,
-                            read_sampling(context, entry, field, prompts.items[i].size()));
+    const Status fault = prompts.items[i].status();
+    std::vector<core::Token> tokens = fault.ok() ? std::move(*prompts.items[i]) : std::vector<core::Token>();
+    LEVADA_ASSIGN_OR_RETURN(const core::SamplingParams sampling, read_sampling(context, entry, field, tokens.size()));
     LEVADA_RETURN_IF_ERROR(read_own_key(fields, i, count, envelope));
-    call.members.push_back({make_request(context, envelope, std::move(prompts.items[i]), sampling), rids[i]});
+    call.members.push_back({make_request(context, envelope, std::move(tokens), sampling), rids[i], fault});
   }
   return call;
 }

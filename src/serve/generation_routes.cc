@@ -74,6 +74,10 @@ Result<GenerationRoutes::Parsed> GenerationRoutes::parse(Dialect dialect, simdjs
   if (dialect == Dialect::kGenerate) {
     LEVADA_ASSIGN_OR_RETURN(parsed.capture,
                             read_captures(terms_, http::bearer_token(request), body, parsed.call.members.size()));
+    for (std::size_t i = 0; parsed.capture && i < parsed.call.members.size(); ++i) {
+      const Status& fault = parsed.call.members[i].fault;
+      if (!fault.ok()) parsed.capture->items[i].error = fault;
+    }
     return parsed;
   }
   LEVADA_ASSIGN_OR_RETURN(parsed.live_capture, read_live_capture(terms_, http::bearer_token(request), body));

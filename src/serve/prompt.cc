@@ -111,15 +111,13 @@ Result<Prompts> prompts_from(const ModelContext& context, simdjson::dom::element
     prompts.batch = first.is_string() || first.is_array();
   }
   if (!prompts.batch) {
-    LEVADA_ASSIGN_OR_RETURN(std::vector<core::Token> tokens, prompt_from_either(context, value, field));
-    prompts.items.push_back(std::move(tokens));
+    prompts.items.push_back(prompt_from_either(context, value, field));
     return prompts;
   }
   for (const simdjson::dom::element item : array_of(value)) {
     LEVADA_RETURN_IF_ERROR(check_batch_size(context, prompts.items.size() + 1, field));
     const std::string item_field = field + "[" + std::to_string(prompts.items.size()) + "]";
-    LEVADA_ASSIGN_OR_RETURN(std::vector<core::Token> tokens, prompt_from_either(context, item, item_field));
-    prompts.items.push_back(std::move(tokens));
+    prompts.items.push_back(prompt_from_either(context, item, item_field));
   }
   return prompts;
 }

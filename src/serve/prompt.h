@@ -37,7 +37,7 @@ Status check_batch_size(const ModelContext& context, std::size_t items, const st
 // One prompt, or a list of them: a string, [ids], ["a", "b"] or [[ids], [ids]]. A list of strings or of lists is a
 // batch.
 struct Prompts {
-  std::vector<std::vector<core::Token>> items;
+  std::vector<Result<std::vector<core::Token>>> items;  // what is wrong with one is its own
   bool batch = false;
 };
 Result<Prompts> prompts_from(const ModelContext& context, simdjson::dom::element value, const std::string& field);

@@ -67,6 +67,18 @@ def test_one_bad_item_fails_alone(server):
     assert "this server writes in \"run\" only" in results[3]["error"]
 
 
+def test_one_bad_prompt_fails_alone(server):
+    prompts = [[5, 6, 7], [1, 99999], [], [8, 9], list(range(2, 7)) * 2000]
+    items = [item(f"prompt-{i}", ids) for i, ids in enumerate(prompts)]
+    answer = generate(server, patch(prompts, items))
+    assert answer.status_code == 200
+    results = [row["meta_info"]["spec_capture"] for row in answer.json()]
+    assert "error" not in results[0] and "error" not in results[3]
+    assert "token id 99999 is outside the vocabulary" in results[1]["error"] and results[1]["retryable"] is False
+    assert "at least one token" in results[2]["error"]
+    assert "context length" in results[4]["error"] and results[4]["retryable"] is False
+
+
 def test_the_same_generation_again_is_the_recorded_result(server):
     ids = [9, 9, 9]
     first = generate(server, patch([ids], [item("again", ids)])).json()

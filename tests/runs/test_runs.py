@@ -95,6 +95,7 @@ def test_a_stopped_run_is_taken_up_again(make_run):
     assert run.wait(60) == 130, run.text()
     run.check_nothing_is_left()
     assert not run.summary()["ok"]
+    assert json.loads((run.folder / "control/up.json").read_text())["phase"] == "stopped"
     assert run.start().wait() == 0, run.text()
     run.check_gate()
 

@@ -110,6 +110,11 @@ OptionTable::Option& OptionTable::Option::flag_alias(std::string flag) {
   return *this;
 }
 
+OptionTable::Option& OptionTable::Option::several_words() {
+  several_words_ = true;
+  return *this;
+}
+
 OptionTable::Option& OptionTable::Option::range(double min, double max) {
   const bool numeric = !is_text() && !is_switch_ && !is_list();
   LEVADA_CHECK(numeric && min <= max, "range() is for numbers, lower end first");

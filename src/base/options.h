@@ -24,6 +24,8 @@ class OptionTable {
    public:
     // A second spelling of the flag, e.g. flag_alias("model") accepts --model as well.
     Option& flag_alias(std::string flag);
+    // On a command line the flag takes all words up to the next flag, `--layers 1 9 17`, as "1,9,17"; texts only.
+    Option& several_words();
     // Allowed range, both ends included; numbers only.
     Option& range(double min, double max);
     // Allowed words; strings only.
@@ -37,6 +39,7 @@ class OptionTable {
     // "--chunked-prefill-size", then its aliases; none in a section.
     const std::vector<std::string>& flags() const { return flags_; }
     bool is_switch() const { return is_switch_; }
+    bool takes_several_words() const { return several_words_; }
     bool is_text() const {
       return std::holds_alternative<std::string*>(target_) ||
              std::holds_alternative<std::optional<std::string>*>(target_);
@@ -71,6 +74,7 @@ class OptionTable {
     std::string room_, name_, help_;
     std::vector<std::string> flags_;
     bool is_switch_ = false;
+    bool several_words_ = false;
     std::optional<std::pair<double, double>> range_;
     std::vector<std::string> choices_;
     Target target_;

@@ -8,8 +8,11 @@ void describe(OptionTable& table, Options& options) {
   table.begin_room("capture");
   table.add("enable_spec_capture", &options.enable_spec_capture, "capture hidden states for /generate's spec_capture");
   table.add("spec_capture_store_id", &options.spec_capture_store_id, "the one name space captures are written in");
-  table.add("spec_capture_aux_layer_ids", &options.spec_capture_aux_layer_ids,
-            "layers of \"aux\" where an item names none, e.g. 1,9,17 (k: the output of decoder layer k, from 0)");
+  table
+      .add("spec_capture_aux_layer_ids", &options.spec_capture_aux_layer_ids,
+           "layers of \"aux\" where an item names none, e.g. 1,9,17 (k: the output of decoder layer k, from 0)")
+      .flag_alias("aux-hidden-state-layer-ids")
+      .several_words();
   table
       .add("spec_capture_max_sample_bytes", &options.spec_capture_max_sample_bytes,
            "largest sample, all its tensors together")

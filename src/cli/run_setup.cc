@@ -103,6 +103,7 @@ fanout::RunConfig run_config_of(const recipe::FanoutRecipe& recipe) {
   run.max_capture_retries = fanout.max_capture_retries;
   run.removal_tries = fanout.drain_tries;
   run.abort_on_consumer_failure = fanout.on_consumer_failure == "abort_all";
+  run.skip_failed = fanout.skip_failed;
   run.max_lead = fanout.max_lead;
   run.times = {.lease_ttl_us = microseconds(fanout.lease_ttl_s),
                .heartbeat_us = microseconds(fanout.consumer_heartbeat_interval_s),

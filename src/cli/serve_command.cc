@@ -16,6 +16,7 @@
 #include "cli/engine_setup.h"
 #include "cli/model_locator.h"
 #include "cli/server_options.h"
+#include "cli/sglang_compat.h"
 #include "cli/signal_watch.h"
 #include "recipe/command_line.h"
 #include "recipe/recipe.h"
@@ -125,8 +126,15 @@ int serve_command(Words words) {
   ServerOptions options;
   OptionTable table;
   describe(table, options);
-  const Result<recipe::CommandLine> line = recipe::parse_command_line(words, table);
+  const bool as_sglang = asks_for_sglang(words);
+  if (as_sglang) {
+    if (const Status taken = take_sglang_environment(table); !taken.ok()) return report(taken);
+  }
+  const Result<recipe::CommandLine> line =
+      recipe::parse_command_line(words, table, recipe::Overrides::kApply,
+                                 as_sglang ? recipe::UnknownFlags::kCollect : recipe::UnknownFlags::kRefuse);
   if (!line.ok()) return report(line.status());
+  if (const Status passed = pass_over(line->unknown); !passed.ok()) return report(passed);
   if (line->help) {
     std::printf("usage: levada serve [--recipe FILE] [--set room.name=value] [flags]\n%s",
                 recipe::print_help(table).c_str());

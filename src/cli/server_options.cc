@@ -11,6 +11,8 @@ void describe(OptionTable& table, ServerOptions& options) {
   table.begin_room("cli");
   table.add("log_level", &options.log_level, "least severe message to print")
       .choices({"debug", "info", "warning", "error", "off"});
+  table.add("compat", &options.compat, "sglang: a command line written for SGLang; flags unknown here have no effect")
+      .choices({"none", "sglang"});
 }
 
 }  // namespace levada::cli

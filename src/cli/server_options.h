@@ -16,6 +16,7 @@ namespace levada::cli {
 
 struct ServerOptions {
   std::string log_level = "info";
+  std::string compat = "none";
   engine::Options engine;
   sched::Options sched;
   serve::Options serve;

@@ -101,10 +101,26 @@ Feed::Fetch Feed::fetch_step(std::int64_t wait_ms) {
   const auto reply = session_.acquire(from, std::min(room, spec_.quantum), wait_ms, sent_us);
   if (!reply.ok()) return fail_with(reply.status());
   Fetch outcome = Fetch::kWaiting;
+  std::deque<std::int64_t> skipped(reply->skipped.begin(), reply->skipped.end());
+  if (!skipped.empty()) outcome = Fetch::kFetched;
+  pass_over(skipped);
   for (const fanout::GrantedLease& lease : reply->leases) {
     if (!take(lease, sent_us, outcome)) break;
+    pass_over(skipped);
   }
   return outcome;
+}
+
+void Feed::pass_over(std::deque<std::int64_t>& skipped) {
+  std::unique_lock lock(mutex_);
+  for (; !skipped.empty() && skipped.front() == next_in_; skipped.pop_front()) {
+    LEVADA_LOG_WARNING("position ", next_in_, " can't be captured and is skipped");
+    samples_.push_back(std::make_unique<ReadSample>(reader_.stand_in(next_in_)));
+    next_in_ += 1;
+    counts_.skipped += 1;
+  }
+  lock.unlock();
+  changed_.notify_all();
 }
 
 bool Feed::take(const fanout::GrantedLease& lease, std::int64_t sent_us, Fetch& outcome) {

@@ -12,6 +12,7 @@
 //   fetch_step():  acquire ──> read, verify ──> fetched          next(): fetched ──> handed out
 //                     │            ├─ unreadable ──> report_lost, acquired again later
 //                     │            └─ lease over ──> acquired again
+//                     ├─ can't be captured, and may be skipped ──> a stand-in without supervised tokens is fetched
 //                     └─ none yet, or the window is full ──> waits                stepped(): acknowledged, memory let go
 #pragma once
 
@@ -45,6 +46,7 @@ class Feed {
     std::int64_t acquired = 0;  // leases granted
     std::int64_t ready_at_request = 0;
     std::int64_t reported_lost = 0, expired_reads = 0;
+    std::int64_t skipped = 0;    // passed over: they can't be captured
     std::int64_t waited_us = 0;  // next() without a sample to give
   };
   enum class Fetch : std::uint8_t {
@@ -101,6 +103,8 @@ class Feed {
 
   void run_fetching();
   void run_heartbeat();
+  // Puts stand-ins where the next position is the first of `skipped`, and takes those out of it.
+  void pass_over(std::deque<std::int64_t>& skipped);
   // Reads one lease; false: the round ends here.
   bool take(const fanout::GrantedLease& lease, std::int64_t sent_us, Fetch& outcome);
   void keep_lease(const fanout::GrantedLease& lease, std::int64_t sent_us);

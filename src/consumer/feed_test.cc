@@ -109,6 +109,42 @@ TEST_F(FeedTest, B48I35AFailedRunIsNeverACleanEnd) {
   EXPECT_NE(next.status().message().find("the producer crashed"), std::string::npos);
 }
 
+TEST(SkippingFeed, F09APositionThatCannotBeCapturedIsAStandInThatTeachesNothing) {
+  ManualClock clock;
+  ClockPause pause{clock};
+  const RunCard card = small_card(4);
+  const fanout::ConsumerSpec spec{"a", 2, 0, 3, 4, 4};
+  auto arena = *store::Arena::create({.bytes = 1 << 16, .max_objects = 64, .prefault = false}, clock);
+  fanout::RunConfig config = small_run(card, {spec}, 16);
+  config.skip_failed = 2;
+  TestRegistry registry(config, clock);
+  Session session(registration(card, spec), {}, registry, clock, pause);
+  ASSERT_TRUE(session.open().ok());
+  const auto open = [&](const std::string&) -> Result<std::unique_ptr<store::ObjectStore>> {
+    return std::unique_ptr<store::ObjectStore>(std::make_unique<store::LocalStore>(*arena));
+  };
+  SampleReader reader({}, card, open, pause);
+  Feed feed({.idle_us = 1}, spec, session, reader, clock, pause);
+  ASSERT_TRUE(feed.begin(0, "").ok());
+  const auto claim = registry.call(fanout::ClaimRequest{"w", "server", 1, 2, 0});  // positions 0 and 1
+  for (const fanout::CaptureOrder& order : claim->requests) {
+    const fanout::FailCaptureRequest refused{order.source_index,  order.generation, order.nonce, "too long", false,
+                                             fanout::Written::kNo};
+    ASSERT_TRUE(registry.call(refused).ok());
+  }
+  EXPECT_EQ(feed.fetch_step(0), Fetch::kFetched);
+  const auto samples = feed.next(2);
+  ASSERT_TRUE(samples.ok());
+  ASSERT_EQ(samples->size(), 2u) << "not an empty answer: that would be the end";
+  for (const ReadSample* sample : *samples) {
+    EXPECT_EQ(sample->hidden_states.size(), sample->input_ids.size() * static_cast<std::size_t>(card.aux_width()));
+    EXPECT_EQ(std::vector(sample->loss_mask.begin(), sample->loss_mask.end()), std::vector<std::int64_t>(2, 0));
+  }
+  EXPECT_TRUE(feed.stepped(1).ok());
+  EXPECT_EQ(feed.counts().skipped, 2);
+  EXPECT_EQ(feed.cursor(), 2);
+}
+
 TEST_F(FeedTest, NoMoreThanMaxOutstandingIsFetched) {
   ASSERT_TRUE(feed_->begin(0, "").ok());
   capture();

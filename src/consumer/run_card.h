@@ -25,6 +25,7 @@ struct RunCard {
   std::int64_t prompts = 0;        // samples of one epoch
   std::vector<std::int32_t> aux_layer_ids;
   std::int64_t hidden_size = 0;
+  std::int64_t aux_width() const { return static_cast<std::int64_t>(aux_layer_ids.size()) * hidden_size; }
   DType dtype = DType::kBF16;  // of hidden_states
   // XXH3-64 of each position's input_ids as they are stored (int64, little-endian).
   std::vector<std::uint64_t> input_hashes;

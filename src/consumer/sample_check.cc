@@ -38,7 +38,7 @@ Status check_lease(const fanout::GrantedLease& lease, const RunCard& card) {
   if (ref.aux_layer_ids != card.aux_layer_ids) return bad(lease, "holds other layers than the run's");
   const std::int64_t length = ref.num_tokens;
   if (length < 1) return bad(lease, "has no tokens");
-  const std::int64_t width = static_cast<std::int64_t>(card.aux_layer_ids.size()) * card.hidden_size;
+  const std::int64_t width = card.aux_width();
   const Wanted wanted[] = {{"hidden_states", card.dtype, {1, length, width}},
                            {"input_ids", DType::kI64, {1, length}},
                            {"loss_mask", DType::kI64, {1, length}}};

@@ -149,4 +149,14 @@ Result<SampleReader::Outcome> SampleReader::read(const fanout::GrantedLease& lea
   return Outcome(std::move(sample));
 }
 
+ReadSample SampleReader::stand_in(std::int64_t position) const {
+  ReadSample sample;
+  sample.position = position;
+  sample.sample_id = "skipped";
+  sample.hidden_states = blank_states_;
+  sample.input_ids = blank_ids_;
+  sample.loss_mask = blank_ids_;
+  return sample;
+}
+
 }  // namespace levada::consumer

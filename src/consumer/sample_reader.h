@@ -7,6 +7,7 @@
 // Retries: a store that does not answer is asked again, into new buffers, after 2, 4 and 8 s.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -61,11 +62,16 @@ class SampleReader {
         card_(card),
         open_store_(std::move(open_store)),
         pause_(pause),
-        pool_(options.max_quarantined_bytes) {}
+        pool_(options.max_quarantined_bytes),
+        blank_states_(kStandInTokens * static_cast<std::size_t>(card.aux_width())) {}
 
   // `is_valid`: whether the lease still is, asked after the bytes were read. A Status is the consumer's end: too many
   // buffers in quarantine, a store that refuses its token, or kAborted for a stop.
   Result<Outcome> read(const fanout::GrantedLease& lease, const std::function<bool()>& is_valid);
+
+  // In the place of a position that could not be captured: two tokens, none supervised, so that nobody learns from it.
+  // Its bytes are the reader's.
+  ReadSample stand_in(std::int64_t position) const;
 
   const BufferPool& pool() const { return pool_; }
 
@@ -82,11 +88,15 @@ class SampleReader {
   Attempt judge_failure(const Status& status, const core::SampleRef& ref) const;
   std::optional<Lost> assemble(const fanout::GrantedLease& lease, ReadSample& sample);
 
+  static constexpr std::size_t kStandInTokens = 2;
+
   const Options options_;
   const RunCard& card_;
   OpenStore open_store_;
   Pause& pause_;
   BufferPool pool_;
+  const std::vector<std::uint16_t> blank_states_;
+  const std::array<std::int64_t, kStandInTokens> blank_ids_{};
   std::map<std::string, std::unique_ptr<store::ObjectStore>>
       stores_;  // they connect anew by themselves; views need them
   bool checked_first_ = false;

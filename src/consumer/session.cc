@@ -30,6 +30,8 @@ StatusCode code_of(ErrorCode code) {
     case ErrorCode::kPlanMismatch:
     case ErrorCode::kSessionFenced:
     case ErrorCode::kEpochFenced:
+    case ErrorCode::kConsumerCompleted:
+    case ErrorCode::kConsumerFailed:
     case ErrorCode::kCursorConflict:
     case ErrorCode::kOutOfWindow:
     case ErrorCode::kLeaseLost:
@@ -42,11 +44,6 @@ StatusCode code_of(ErrorCode code) {
 
 Status status_of(const fanout::Error& error) {
   return Status(code_of(error.code), "registry: " + std::string(to_string(error.code)) + ": " + error.message);
-}
-
-bool has_completed(const Status& refusal, const std::string& consumer_id) {
-  return refusal.code() == StatusCode::kFailedPrecondition &&
-         refusal.message().find(consumer_id + " is completed") != std::string::npos;
 }
 
 class Session::Patience {
@@ -81,6 +78,7 @@ Status Session::open() {
       return {};
     }
     const ErrorCode code = reply.error().code;
+    completed_before_ = code == ErrorCode::kConsumerCompleted;
     const bool may_pass = fanout::is_retryable(code) || code == ErrorCode::kDuplicateConsumer;
     if (!may_pass) return status_of(reply.error());
     if (!patience.wait()) return patience.failure(reply.error());
@@ -214,11 +212,7 @@ Status Session::report_lost(std::int64_t position, std::int64_t generation, fano
 
 Result<fanout::CompleteReply> Session::complete(std::int64_t step, std::int64_t cursor, bool allow_partial) {
   const auto not_done = [](const fanout::RegisterReply&) -> std::optional<fanout::CompleteReply> { return {}; };
-  auto reply = numbered(fanout::CompleteConsumerRequest{{}, step, cursor, allow_partial}, not_done);
-  // The reply was lost and the registry restarted.
-  if (has_completed(reply.status(), who_.consumer_id))
-    return fanout::CompleteReply{true, registration().total_samples - cursor};
-  return reply;
+  return numbered(fanout::CompleteConsumerRequest{{}, step, cursor, allow_partial}, not_done);
 }
 
 Status Session::fail(const std::string& reason) {

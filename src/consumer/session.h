@@ -27,9 +27,6 @@ namespace levada::consumer {
 // The Status that an error of the protocol becomes for this side.
 Status status_of(const fanout::Error& error);
 
-// Whether a refusal says that the consumer has completed before: who has can't register again.
-bool has_completed(const Status& refusal, const std::string& consumer_id);
-
 class Session {
  public:
   struct Options {
@@ -42,8 +39,10 @@ class Session {
       : who_(std::move(who)), options_(options), registry_(registry), clock_(clock), pause_(pause) {}
 
   // Registers, waiting for the registry to come up and for an older session of this consumer to expire. kAlreadyExists:
-  // the older one is alive; kFailedPrecondition: another run, plan or contract.
+  // the older one is alive; kFailedPrecondition: another run, plan or contract, or a consumer that has ended.
   Status open();
+  // Whether open() was refused because this consumer completed in an earlier life: there is nothing left to do.
+  bool completed_before() const { return completed_before_; }
   // What the last registration said; its cursor is not kept up to date.
   fanout::RegisterReply registration() const;
   // Rises with each registration: leases granted before can't be renewed.
@@ -85,8 +84,9 @@ class Session {
   const Clock& clock_;
   Pause& pause_;
 
-  std::mutex turn_;      // held by a numbered operation until its answer
-  std::mutex renewing_;  // held while registering again
+  std::mutex turn_;                // held by a numbered operation until its answer
+  std::mutex renewing_;            // held while registering again
+  bool completed_before_ = false;  // set by open(), before any other thread
   mutable std::mutex mutex_;
   fanout::RegisterReply registration_;
   std::int64_t last_op_ = 0;  // of this registration

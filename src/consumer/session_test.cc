@@ -168,6 +168,15 @@ TEST_F(SessionTest, ACompletionWhoseReplyARestartSwallowedIsRecognised) {
   EXPECT_EQ(reply->skipped_tail, 0);
 }
 
+TEST_F(SessionTest, ARefusalSaysThatTheConsumerCompletedInAnEarlierLife) {
+  ASSERT_TRUE(session_.open().ok());
+  EXPECT_FALSE(session_.completed_before());
+  ASSERT_TRUE(session_.complete(0, 0, true).ok());
+  Session second(registration(card_, spec_, "another process"), {}, registry_, clock_, pause_);
+  EXPECT_EQ(second.open().code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(second.completed_before());
+}
+
 TEST_F(SessionTest, AStopEndsEveryWait) {
   ASSERT_TRUE(session_.open().ok());
   registry_.is_down = true;

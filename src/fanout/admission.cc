@@ -105,7 +105,7 @@ void settle(RunState& state, std::int64_t p, std::int64_t now_us) {
         burn(state, p, false, now_us);
         give_up(state, p, error);
       } else if (e.row.condemned || !state.is_retained(p)) {
-        evict(state, p);
+        evict(state, p, now_us);
       }
       break;
     case EntryState::kCapturing:
@@ -180,10 +180,22 @@ void shed_for_needs(RunState& state, std::int64_t now_us) {
     room.refs += 1;
     room.bytes += state.entry(p).row.reserved_bytes;
     state.entry(p).row.prefetch_suppressed = true;
-    evict(state, p);
+    evict(state, p, now_us);
     state.count(Count::kShed) += 1;
     if (room.fits()) return;
   }
+}
+
+// One more than may be passed over has failed: which, and why.
+std::string too_many_failed(const RunState& state) {
+  std::string reason = std::to_string(state.count(Count::kSkippedSamples)) +
+                       " samples cannot be captured, skip_failed is " + std::to_string(state.config().skip_failed);
+  for (const std::int64_t p : state.present()) {
+    const EntryRow& row = state.entry(p).row;
+    if (row.state != EntryState::kFailed) continue;
+    reason += "; " + state.config().sources[static_cast<std::size_t>(p)].sample_id + ": " + row.last_error;
+  }
+  return reason;
 }
 
 bool is_empty(const RunState& state) { return state.present().empty() && state.garbage.empty(); }
@@ -193,6 +205,13 @@ void update_status(RunState& state) {
     return std::all_of(state.consumers.begin(), state.consumers.end(), predicate);
   };
   const auto failed = [](const Consumer& c) { return c.row.state == ConsumerState::kFailed; };
+  const std::int64_t may_fail = state.config().skip_failed;
+  if (state.is_active() && may_fail > 0 && state.count(Count::kSkippedSamples) > may_fail) {
+    state.run.status = RunStatus::kFailed;
+    state.run.fail_reason = too_many_failed(state);
+    state.mark_run();
+    state.touch_all();
+  }
   if (state.is_active() && all([](const Consumer& c) { return c.is_terminal(); })) {
     state.run.status = all(failed) ? RunStatus::kFailed : RunStatus::kDraining;
     if (all(failed)) {
@@ -224,6 +243,21 @@ std::optional<Pick> next_capture(const RunState& state, std::int64_t now_us) {
   return next_in_turn(state, now_us, 1, [&](const Consumer& c) {
     return PositionRange{c.row.cursor, state.window(c).end};
   });
+}
+
+Shortage shortage(const RunState& state, std::int64_t now_us) {
+  const std::vector<std::int64_t> missing = state.missing_needs();
+  Room room = room_left(state);
+  for (const std::int64_t p : missing) take(state, room, p);
+  Shortage found = Shortage::kNone;
+  for (const std::int64_t p : state.present()) {
+    if (!is_claimable(state, p, now_us)) continue;
+    Room after = room;
+    if (!std::binary_search(missing.begin(), missing.end(), p)) take(state, after, p);
+    if (after.refs < 0) return Shortage::kRefs;
+    if (after.bytes < 0) found = Shortage::kBytes;
+  }
+  return found;
 }
 
 void upkeep(RunState& state, std::int64_t now_us) {

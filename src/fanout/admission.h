@@ -24,6 +24,9 @@ struct Pick {
 // What the next claim gets, if anything may be captured now.
 std::optional<Pick> next_capture(const RunState& state, std::int64_t now_us);
 
+// Why next_capture() has nothing although something is queued: the limit that would be passed, next quanta included.
+Shortage shortage(const RunState& state, std::int64_t now_us);
+
 // After any change: evicts what nobody keeps, queues what somebody wants, sheds for next quanta that do not fit, and moves
 // the run's status.
 void upkeep(RunState& state, std::int64_t now_us);

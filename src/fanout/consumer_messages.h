@@ -160,14 +160,17 @@ struct GrantedLease {
   }
 };
 
-// Three different answers: leases; none yet (`head` says what the position waits for); none ever (`head` == eof).
+// Three different answers: leases or positions to pass over; none yet (`head` says what the position waits for); none ever
+// (`head` == eof).
 struct AcquireReply {
   std::vector<GrantedLease> leases;
+  std::vector<std::int64_t> skipped;  // positions among them that can't be captured (skip_failed): to be passed over
   Head head = Head::kAbsent;
   std::vector<std::string> lost;  // tokens held for these positions whose bytes are gone
   template <class V>
   static void fields(V&& v) {
     v("leases", &AcquireReply::leases);
+    v.optional("skipped", &AcquireReply::skipped);
     v("head", &AcquireReply::head);
     v("lost", &AcquireReply::lost);
   }

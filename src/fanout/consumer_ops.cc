@@ -45,7 +45,8 @@ Outcome<AcquireReply> Machine::on(const AcquireRequest& request, std::int64_t no
   }
   if (!state_.is_active()) return Error{ErrorCode::kDraining, "the run is ending"};
   const Entry& first = state_.entry(from);
-  if (first.row.state == EntryState::kFailed) {
+  const bool skips = state_.config().skip_failed > 0;
+  if (first.row.state == EntryState::kFailed && !skips) {
     return Error{ErrorCode::kCaptureFailed, "position " + text(from) + " cannot be captured: " + first.row.last_error};
   }
   const std::int64_t last = std::min(usable, c.row.cursor + c.spec.lookahead + 1);
@@ -54,16 +55,21 @@ Outcome<AcquireReply> Machine::on(const AcquireRequest& request, std::int64_t no
     if (p >= from && p < end) reply.lost.push_back(token);
   }
   for (std::int64_t p = from; p < end; ++p) {
+    if (skips && state_.entry(p).row.state == EntryState::kFailed) {
+      reply.skipped.push_back(p);
+      continue;
+    }
     auto lease = grant(c, p, now_us);
     if (!lease) break;
     reply.leases.push_back(std::move(*lease));
   }
-  if (reply.leases.empty()) {
+  if (reply.leases.empty() && reply.skipped.empty()) {
     if (c.wait.begin == c.wait.end) c.wait_since_us = now_us;
     if (c.wait.begin != from || c.wait.end != end) state_.note_change();
     c.wait = {from, end};
   } else if (c.wait.begin != c.wait.end) {
     c.blocked_us += now_us - c.wait_since_us;
+    state_.demand_wait.note(now_us - c.wait_since_us);
     c.wait = {};
   }
   reply.head = head_of(first.row.state);
@@ -91,12 +97,13 @@ std::optional<GrantedLease> Machine::grant(Consumer& c, std::int64_t p, std::int
     }
     state_.erase_lease(c, p);
     Lease lease;
-    lease.token = text(state_.run.registry_epoch) + "-" + text(++leases_granted_);
+    lease.token = text(state_.run.registry_epoch) + "-" + text(++state_.leases_granted);
     lease.generation = e.row.generation;
     lease.session_epoch = c.row.session_epoch;
     lease.registry_epoch = state_.run.registry_epoch;
     lease.expires_us = expires;
     lease.ready_at_request = !c.wait.contains(p);
+    state_.ready_at_request += lease.ready_at_request;
     c.leases[p] = lease;
     state_.mark_lease(c, p);
     std::erase_if(c.lost, [&](const auto& lost) { return lost.second == p; });

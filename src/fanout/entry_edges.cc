@@ -47,6 +47,7 @@ void claim(RunState& state, std::int64_t p, const std::string& worker, const std
   if (e.row.state == EntryState::kQueued) {
     e.row.reserved_bytes = state.config().bytes_of(p);
     state.count_live(1, e.row.reserved_bytes);
+    e.since_us = now_us;
     state.set_state(p, EntryState::kCapturing);
   } else {
     LEVADA_CHECK(e.row.state == EntryState::kCapturing && e.retry_due, "only what is queued or due can be claimed");
@@ -75,6 +76,12 @@ void keep_for_retry(RunState& state, std::int64_t p, std::int64_t now_us) {
   state.mark_entry(p);
 }
 
+void await_late_write(RunState& state, std::int64_t p, std::int64_t now_us) {
+  Entry& e = state.entry(p);
+  e.quiet_after_us = std::max(e.quiet_after_us, now_us + state.config().times.capture_timeout_us);
+  if (e.row.state == EntryState::kEvicting) e.not_before_us = std::max(e.not_before_us, e.quiet_after_us);
+}
+
 void mark_committing(RunState& state, std::int64_t p, RefPtr ref, std::int64_t bytes) {
   Entry& e = in_state(state, p, EntryState::kCapturing);
   LEVADA_CHECK(bytes <= e.row.reserved_bytes, "more bytes than were reserved");
@@ -82,10 +89,13 @@ void mark_committing(RunState& state, std::int64_t p, RefPtr ref, std::int64_t b
   e.row.reserved_bytes = bytes;
   e.row.ref = std::move(ref);
   state.set_state(p, EntryState::kCommitting);
+  // The one server that ever heard of this generation has answered for it: no attempt sent before writes any more.
+  if (state.config().servers_keep_journal && e.row.servers.size() == 1) e.quiet_after_us = 0;
 }
 
-void complete(RunState& state, std::int64_t p) {
+void complete(RunState& state, std::int64_t p, std::int64_t now_us) {
   Entry& e = in_state(state, p, EntryState::kCommitting);
+  state.capture_time.note(now_us - e.since_us);
   e.row.materializations += 1;
   e.row.retry_count = 0;
   e.row.last_error.clear();
@@ -95,15 +105,17 @@ void complete(RunState& state, std::int64_t p) {
   state.set_state(p, EntryState::kReady);
 }
 
-void evict(RunState& state, std::int64_t p) {
+void evict(RunState& state, std::int64_t p, std::int64_t now_us) {
   Entry& e = in_state(state, p, EntryState::kReady);
+  e.since_us = now_us;
   e.deadline_us = 0;
   e.not_before_us = e.quiet_after_us;
   state.set_state(p, EntryState::kEvicting);
 }
 
-void finish_removal(RunState& state, std::int64_t p) {
+void finish_removal(RunState& state, std::int64_t p, std::int64_t now_us) {
   Entry& e = in_state(state, p, EntryState::kEvicting);
+  state.reclaim_time.note(now_us - e.since_us);
   state.count_live(-1, -e.row.reserved_bytes);
   forget_bytes(e);
   state.set_state(p, EntryState::kAbsent);
@@ -119,6 +131,7 @@ void burn(RunState& state, std::int64_t p, bool quarantined, std::int64_t now_us
   garbage.row.generation = e.row.generation;
   garbage.row.bytes = e.row.reserved_bytes;
   garbage.row.servers = e.row.servers;
+  garbage.since_us = now_us;
   if (e.row.ref) garbage.row.store_url = e.row.ref->store_url;
   garbage.not_before_us =
       std::max(e.quiet_after_us, quarantined ? now_us + state.config().times.capture_timeout_us : now_us);
@@ -133,6 +146,7 @@ void burn(RunState& state, std::int64_t p, bool quarantined, std::int64_t now_us
 void give_up(RunState& state, std::int64_t p, const std::string& error) {
   Entry& e = in_state(state, p, EntryState::kAbsent);
   e.row.last_error = error;
+  if (state.config().skip_failed > 0) state.count(Count::kSkippedSamples) += 1;
   state.set_state(p, EntryState::kFailed);
 }
 

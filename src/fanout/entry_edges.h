@@ -29,10 +29,12 @@ void claim(RunState& state, std::int64_t p, const std::string& worker, const std
            std::int64_t now_us);
 // The reply was lost: the same generation is sent again after the backoff, in the same slot.
 void keep_for_retry(RunState& state, std::int64_t p, std::int64_t now_us);
+// An attempt at its live generation, given up before, may still be writing: no removal before capture_timeout.
+void await_late_write(RunState& state, std::int64_t p, std::int64_t now_us);
 void mark_committing(RunState& state, std::int64_t p, RefPtr ref, std::int64_t bytes);
-void complete(RunState& state, std::int64_t p);
-void evict(RunState& state, std::int64_t p);
-void finish_removal(RunState& state, std::int64_t p);
+void complete(RunState& state, std::int64_t p, std::int64_t now_us);
+void evict(RunState& state, std::int64_t p, std::int64_t now_us);
+void finish_removal(RunState& state, std::int64_t p, std::int64_t now_us);
 // What this generation wrote becomes garbage and the entry absent. `quarantined`: a late write is possible, so that the
 // removal waits for capture_timeout.
 void burn(RunState& state, std::int64_t p, bool quarantined, std::int64_t now_us);

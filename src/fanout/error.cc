@@ -27,6 +27,8 @@ constexpr std::array kCodes = {
     Code{ErrorCode::kCursorConflict, "CURSOR_CONFLICT", 409},
     Code{ErrorCode::kOutOfWindow, "OUT_OF_WINDOW", 409},
     Code{ErrorCode::kDuplicateConsumer, "DUPLICATE_CONSUMER", 409},
+    Code{ErrorCode::kConsumerCompleted, "CONSUMER_COMPLETED", 409},
+    Code{ErrorCode::kConsumerFailed, "CONSUMER_FAILED", 409},
     Code{ErrorCode::kLeaseLost, "LEASE_LOST", 410},
     Code{ErrorCode::kStaleGeneration, "STALE_GENERATION", 410},
     Code{ErrorCode::kLimit, "LIMIT", 422},

@@ -23,7 +23,7 @@ enum class ErrorCode : std::uint8_t {
   kUnknownConsumer,    // 404: not one of the run's consumers, or an unknown operation or position
   kContractMismatch,   // 409: another capture contract
   kPlanMismatch,       // 409: another plan, window or recipe
-  kSessionFenced,      // 409: a newer session of this consumer exists, this one expired, or the consumer has ended
+  kSessionFenced,      // 409: a newer session of this consumer exists, or this one expired
   kEpochFenced,        // 409: the registry restarted: register again
   kOpConflict,         // 409: this op number was used with another body
   kOpStale,            // 409: an op number older than the last one
@@ -31,6 +31,8 @@ enum class ErrorCode : std::uint8_t {
   kCursorConflict,     // 409: not the stored cursor or step; nothing moved
   kOutOfWindow,        // 409
   kDuplicateConsumer,  // 409: another live session with another nonce
+  kConsumerCompleted,  // 409: this consumer has completed, for good
+  kConsumerFailed,     // 409: this consumer has failed, for good; carries why
   kLeaseLost,          // 410
   kStaleGeneration,    // 410: what was written under it must be removed
   kLimit,              // 422: more bytes than were reserved, or a limit of the run

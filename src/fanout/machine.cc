@@ -23,7 +23,8 @@ Outcome<Reply> Machine::apply(const Request& request, std::int64_t now_us) {
 bool Machine::waits(const Request& request, const Reply& reply) {
   if (const auto* acquire = std::get_if<AcquireRequest>(&request)) {
     const auto& answer = std::get<AcquireReply>(reply);
-    return acquire->wait_ms > 0 && answer.leases.empty() && answer.lost.empty() && answer.head != Head::kEof;
+    return acquire->wait_ms > 0 && answer.leases.empty() && answer.skipped.empty() && answer.lost.empty() &&
+           answer.head != Head::kEof;
   }
   if (const auto* claim = std::get_if<ClaimRequest>(&request)) {
     const auto& answer = std::get<ClaimReply>(reply);
@@ -102,53 +103,6 @@ std::int64_t Machine::next_deadline_us(std::int64_t now_us) const {
     at(garbage.handed_until_us);
   }
   return next;
-}
-
-SnapshotReply Machine::snapshot(std::int64_t now_us) const {
-  SnapshotReply reply;
-  reply.status = state_.run.status;
-  reply.fail_reason = state_.run.fail_reason;
-  reply.drained = is_drained();
-  reply.total_samples = state_.total();
-  auto& counters = reply.counters;
-  std::int64_t leader = 0;
-  for (const Consumer& c : state_.consumers) leader = std::max(leader, c.row.cursor);
-  for (const Consumer& c : state_.consumers) {
-    const std::int64_t blocked = c.blocked_us + (c.wait.begin != c.wait.end ? now_us - c.wait_since_us : 0);
-    reply.consumers.push_back({c.row.consumer_id, c.row.state, c.row.cursor, c.row.step,
-                               static_cast<std::int64_t>(c.leases.size()), leader - c.row.cursor, blocked / 1000,
-                               c.row.failure});
-    counters["waiters"] += c.wait.begin != c.wait.end;
-    for (const auto& [p, lease] : c.leases) {
-      counters[state_.is_current(c, lease) ? "leases_live" : "leases_ghost"] += 1;
-    }
-  }
-  for (std::size_t s = 0; s < EnumNames<EntryState>::kNames.size(); ++s) {
-    reply.entries[std::string(EnumNames<EntryState>::kNames[s])] = 0;
-  }
-  for (std::int64_t p = 0; p < state_.total(); ++p) {
-    reply.entries[std::string(to_string(state_.entry(p).row.state))] += 1;
-  }
-  counters["live_refs"] = state_.live_refs;
-  counters["live_bytes"] = state_.live_bytes;
-  counters["garbage"] = static_cast<std::int64_t>(state_.garbage.size());
-  counters["registry_epoch"] = state_.run.registry_epoch;
-  for (std::size_t i = 0; i < kCounts; ++i) {
-    const auto which = static_cast<Count>(i);
-    counters[std::string(to_string(which))] = state_.count(which);
-  }
-  const std::int64_t tries = state_.config().removal_tries;
-  const auto stuck = [&](std::int64_t p, std::int64_t generation, const std::string& error) {
-    reply.stuck.push_back(std::to_string(p) + "/g" + std::to_string(generation) + ": " + error);
-  };
-  for (const std::int64_t p : state_.present()) {
-    const Entry& e = state_.entry(p);
-    if (e.removal_tries >= tries) stuck(p, e.row.generation, e.row.last_error);
-  }
-  for (const auto& [key, garbage] : state_.garbage) {
-    if (garbage.row.tries >= tries) stuck(key.source_index, key.generation, garbage.row.last_error);
-  }
-  return reply;
 }
 
 }  // namespace levada::fanout

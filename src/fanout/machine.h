@@ -38,7 +38,8 @@ namespace levada::fanout {
 class Machine {
  public:
   // A new run if `rows.run` is unset; else the run as the rows left it, recovered: registry_epoch + 1, sessions fenced,
-  // leases turned to ghosts with a full TTL, interrupted captures burnt, ready entries kept. kFailedPrecondition naming
+  // leases turned to ghosts with a full TTL, interrupted captures sent again (burnt where servers keep no journal), ready
+  // entries kept. kFailedPrecondition naming
   // the field if the rows are of another run, plan, contract or limits; kInvalidArgument from check(config); kDataLoss
   // if rows contradict each other. The first changes are there to take at once.
   static Result<Machine> open(std::shared_ptr<const RunConfig> config, const Rows& rows, std::int64_t now_us);
@@ -122,7 +123,6 @@ class Machine {
   bool is_drained() const;
 
   RunState state_;
-  std::int64_t leases_granted_ = 0;  // in this registry epoch: numbers their tokens
 };
 
 }  // namespace levada::fanout

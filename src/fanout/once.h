@@ -1,4 +1,4 @@
-// What: Machine::once, the op-number rule of every numbered operation, shared by the .cc files that define them.
+// What: Machine::once, the op-number rule of every numbered operation, shared by the .cc files that define them; has_ended().
 // Owner: the Machine.
 // Thread: the Machine's.
 // Invariant: a number is used up only by a success; then the same number with the same body answers the stored reply.
@@ -10,6 +10,14 @@
 #include "fanout/op_log.h"
 
 namespace levada::fanout {
+
+// REQUIRES: c.is_terminal().
+inline Error has_ended(const Consumer& c) {
+  if (c.row.state == ConsumerState::kCompleted) {
+    return {ErrorCode::kConsumerCompleted, "consumer " + c.row.consumer_id + " has completed"};
+  }
+  return {ErrorCode::kConsumerFailed, "consumer " + c.row.consumer_id + " has failed: " + c.row.failure};
+}
 
 template <class R, class Body>
 Outcome<typename R::Reply> Machine::once(const R& request, std::int64_t now_us, Body body) {
@@ -28,7 +36,7 @@ Outcome<typename R::Reply> Machine::once(const R& request, std::int64_t now_us, 
   }
   if (op < c.row.last_op) return Error{ErrorCode::kOpStale, said};
   if (op > c.row.last_op + 1) return Error{ErrorCode::kOpGap, said};
-  if (c.is_terminal()) return Error{ErrorCode::kSessionFenced, "consumer " + c.row.consumer_id + " has ended"};
+  if (c.is_terminal()) return has_ended(c);
   Outcome<typename R::Reply> outcome = body(c);
   if (!outcome.ok()) return outcome;
   c.row.last_op = op;

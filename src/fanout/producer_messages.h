@@ -126,7 +126,6 @@ struct FailCaptureRequest {
   std::string error;
   bool retryable = true;
   Written written = Written::kMaybe;  // maybe: the reply was lost
-  bool journal = true;  // the server answers a repeated generation from its journal: the retry keeps the generation
   template <class V>
   static void fields(V&& v) {
     v("source_index", &FailCaptureRequest::source_index);
@@ -135,7 +134,6 @@ struct FailCaptureRequest {
     v("error", &FailCaptureRequest::error);
     v("retryable", &FailCaptureRequest::retryable);
     v("written", &FailCaptureRequest::written);
-    v.optional("journal", &FailCaptureRequest::journal);
   }
 };
 

@@ -47,6 +47,7 @@ Outcome<ClaimReply> Machine::on(const ClaimRequest& request, std::int64_t now_us
     }
   }
   reply.drain = !state_.is_active();
+  if (reply.drain) state_.note_shortage(Shortage::kNone, now_us);
   if (!reply.requests.empty() || reply.drain) return reply;
   while (static_cast<std::int64_t>(reply.requests.size()) < std::min(request.max_requests, kMaxPerCall)) {
     const auto pick = next_capture(state_, now_us);
@@ -58,6 +59,7 @@ Outcome<ClaimReply> Machine::on(const ClaimRequest& request, std::int64_t now_us
     claim(state_, pick->position, request.worker, request.server, request.claim_id, now_us);
     reply.requests.push_back(order_of(pick->position, pick->priority));
   }
+  state_.note_shortage(reply.requests.empty() ? shortage(state_, now_us) : Shortage::kNone, now_us);
   return reply;
 }
 
@@ -97,7 +99,7 @@ Outcome<EntryReply> Machine::on(const CompleteCaptureRequest& request, std::int6
   Entry& e = state_.entry(p);
   if (e.row.generation == request.generation && e.row.nonce == request.nonce) {
     if (e.row.state == EntryState::kCommitting) {
-      complete(state_, p);
+      complete(state_, p, now_us);
       state_.touch(p);
       return EntryReply{EntryState::kReady};
     }
@@ -114,6 +116,7 @@ Error Machine::stale(std::int64_t p, std::int64_t generation, bool may_write_lat
   const Error error{ErrorCode::kStaleGeneration, "this attempt at generation " + text(generation) + " of position " +
                                                      text(p) + " is over: remove what it wrote"};
   const bool is_present = state_.is_live(p) && row.generation == generation;
+  if (is_present && may_write_later) await_late_write(state_, p, now_us);
   if (is_present || generation < 1 || generation > row.generation) return error;
   const GarbageKey key{p, generation};
   const auto [found, is_new] = state_.garbage.try_emplace(key);
@@ -122,6 +125,7 @@ Error Machine::stale(std::int64_t p, std::int64_t generation, bool may_write_lat
     garbage.row.source_index = p;
     garbage.row.generation = generation;
     garbage.row.late = true;
+    garbage.since_us = now_us;
   }
   if (may_write_later) {
     garbage.row.quarantined = true;
@@ -139,13 +143,15 @@ Outcome<FailCaptureReply> Machine::on(const FailCaptureRequest& request, std::in
   const bool under_way =
       (e.row.state == EntryState::kCapturing && !e.retry_due) || e.row.state == EntryState::kCommitting;
   if (!mine || !under_way) {  // told already, or given up by the registry
-    if (!mine) (void)stale(p, request.generation, request.written == Written::kMaybe, now_us);
+    const bool may_write_later = request.written == Written::kMaybe;
+    if (!mine || may_write_later) (void)stale(p, request.generation, may_write_later, now_us);
     return FailCaptureReply{e.row.state, false};
   }
   state_.touch(p);
+  state_.count(Count::kCaptureFailures) += 1;
   const bool retries_left = request.retryable && e.row.retry_count < state_.config().max_capture_retries;
   const bool reply_lost = request.written == Written::kMaybe && e.row.state == EntryState::kCapturing;
-  if (retries_left && reply_lost && request.journal) {
+  if (retries_left && reply_lost && state_.config().servers_keep_journal) {
     e.row.retry_count += 1;
     e.row.last_error = request.error;
     state_.count(Count::kRetries) += 1;
@@ -217,6 +223,7 @@ Outcome<EntryReply> Machine::on(const FinishEvictionRequest& request, std::int64
       found->second.handed_until_us = 0;
     } else {
       if (!found->second.row.late) state_.count_live(-1, -found->second.row.bytes);
+      state_.reclaim_time.note(now_us - found->second.since_us);
       state_.garbage.erase(found);
     }
   } else if (e.row.state == EntryState::kEvicting && e.row.generation == request.generation) {
@@ -227,7 +234,7 @@ Outcome<EntryReply> Machine::on(const FinishEvictionRequest& request, std::int64
       e.deadline_us = 0;
       state_.mark_entry(p);
     } else {
-      finish_removal(state_, p);
+      finish_removal(state_, p, now_us);
     }
   }
   return EntryReply{e.row.state};

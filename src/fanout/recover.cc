@@ -172,9 +172,14 @@ void Machine::recover(std::int64_t now_us) {
   for (const std::int64_t p : present) {
     Entry& e = state_.entry(p);
     const EntryState s = e.row.state;
+    e.since_us = now_us;
     if (e.row.attempt > 0 && has_bytes(s)) e.quiet_after_us = quiet_us;
     e.not_before_us = s == EntryState::kEvicting ? e.quiet_after_us : 0;
-    if (s == EntryState::kCapturing || s == EntryState::kCommitting) {
+    if (s == EntryState::kCapturing && writers_may_live && state_.config().servers_keep_journal) {
+      // The worker is dead, and its reply as good as lost: the same generation is sent again, in the slot it has.
+      e.row.worker.clear();
+      keep_for_retry(state_, p, now_us);
+    } else if (s == EntryState::kCapturing || s == EntryState::kCommitting) {
       // A capture's writer may still be at work; a committing one has answered.
       burn(state_, p, s == EntryState::kCapturing && writers_may_live, now_us);
     } else if (s == EntryState::kQueued) {
@@ -182,6 +187,7 @@ void Machine::recover(std::int64_t now_us) {
     }
   }
   for (auto& [key, garbage] : state_.garbage) {
+    garbage.since_us = now_us;
     garbage.not_before_us = garbage.row.quarantined && writers_may_live ? quiet_us : now_us;
   }
   state_.touch_all();

@@ -123,6 +123,7 @@ Status check(const RunConfig& config) {
   LEVADA_RETURN_IF_ERROR(check_sources(config));
   LEVADA_RETURN_IF_ERROR(check_times(config.times));
   if (config.max_capture_retries < 0) return invalid_argument("must be at least 0", "max_capture_retries");
+  if (config.skip_failed < 0) return invalid_argument("must be at least 0", "skip_failed");
   if (config.removal_tries < 1) return invalid_argument("must be at least 1", "drain_tries");
   for (const ConsumerSpec& spec : config.consumers) {
     if (config.max_lead != 0 && config.max_lead < spec.quantum) {

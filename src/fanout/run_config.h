@@ -54,7 +54,13 @@ struct RunConfig {
   std::vector<std::string> feature_names;              // every object of a sample
 
   std::int64_t max_capture_retries = 2;
+  // How many positions may fail for good and be passed over by every consumer, counted; with one more the run fails. 0:
+  // none; a consumer that meets one is told CAPTURE_FAILED.
+  std::int64_t skip_failed = 0;
   std::int64_t removal_tries = 40;
+  // The capture servers answer a generation that they are sent again from their journal, with one writer per sample at a
+  // time: so that a lost reply, or a producer's death, costs no generation.
+  bool servers_keep_journal = true;
   // At this opening no capture server that an earlier one knew lives any more: nothing is written late.
   bool servers_are_new = false;
   bool abort_on_consumer_failure = false;

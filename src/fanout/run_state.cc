@@ -9,7 +9,7 @@ namespace levada::fanout {
 std::string_view to_string(Count count) {
   static constexpr std::array<std::string_view, kCounts> kNames = {
       "scheduler_cursor", "capture_count", "recapture_count", "peak_live_refs", "peak_live_bytes", "retries",
-      "lost_reports",     "shed",          "leases_expired",  "skipped_tail"};
+      "lost_reports",     "shed",          "leases_expired",  "skipped_tail",   "skipped_samples", "capture_failures"};
   return kNames[static_cast<std::size_t>(count)];
 }
 
@@ -48,6 +48,16 @@ void RunState::count_live(std::int64_t refs, std::int64_t bytes) {
 std::int64_t& RunState::count(Count which) {
   counts_dirty_[static_cast<std::size_t>(which)] = true;
   return counts_[static_cast<std::size_t>(which)];
+}
+
+void RunState::note_shortage(Shortage shortage, std::int64_t now_us) {
+  short_of_us_[static_cast<std::size_t>(shortage_)] += now_us - shortage_since_us_;
+  shortage_ = shortage;
+  shortage_since_us_ = now_us;
+}
+
+std::int64_t RunState::short_of_us(Shortage shortage, std::int64_t now_us) const {
+  return short_of_us_[static_cast<std::size_t>(shortage)] + (shortage == shortage_ ? now_us - shortage_since_us_ : 0);
 }
 
 PositionRange RunState::window(const Consumer& c) const {

@@ -6,6 +6,7 @@
 // whoever changes a row marks it dirty. The functions that change states are in entry_edges.h and the Machine.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -50,8 +51,22 @@ struct Consumer {
   bool is_terminal() const { return row.state == ConsumerState::kCompleted || row.state == ConsumerState::kFailed; }
 };
 
+// Durations since this opening of the run.
+struct Timing {
+  std::int64_t count = 0, total_us = 0, max_us = 0;
+  void note(std::int64_t duration_us) {
+    count += 1;
+    total_us += duration_us;
+    max_us = std::max(max_us, duration_us);
+  }
+};
+
+// Which limit keeps what is queued from being captured.
+enum class Shortage : std::uint8_t { kNone, kRefs, kBytes };
+
 struct Entry {
   EntryRow row;
+  std::int64_t since_us = 0;        // capturing: first claimed; evicting: given up by all
   std::int64_t not_before_us = 0;   // queued: retry backoff; evicting: next try
   std::int64_t deadline_us = 0;     // capturing: after it the worker counts as dead; evicting: handed out until
   std::int64_t quiet_after_us = 0;  // an attempt whose reply was lost may write until then: no removal before
@@ -63,6 +78,7 @@ struct Entry {
 
 struct Garbage {
   GarbageRow row;
+  std::int64_t since_us = 0;
   std::int64_t not_before_us = 0;
   std::int64_t handed_until_us = 0;
 };
@@ -78,8 +94,10 @@ enum class Count : std::uint8_t {
   kShed,
   kExpiredLeases,
   kSkippedTail,
+  kSkippedSamples,
+  kCaptureFailures,
 };
-inline constexpr std::size_t kCounts = 10;
+inline constexpr std::size_t kCounts = 12;
 std::string_view to_string(Count count);
 
 class RunState {
@@ -95,6 +113,16 @@ class RunState {
   std::map<std::pair<std::string, std::int64_t>, CheckpointRow> checkpoints;
   std::int64_t live_refs = 0;
   std::int64_t live_bytes = 0;
+  Timing capture_time;                // from the first claim of a generation until it is ready
+  Timing reclaim_time;                // from when nobody keeps its bytes until they are removed
+  Timing demand_wait;                 // of acquires that did not find their position ready
+  std::int64_t leases_granted = 0;    // in this registry epoch: numbers their tokens
+  std::int64_t ready_at_request = 0;  // of them
+
+  // What the last claim that got nothing lacked, from `now_us` on; kNone: nothing.
+  void note_shortage(Shortage shortage, std::int64_t now_us);
+  // Time spent without one of these, up to now.
+  std::int64_t short_of_us(Shortage shortage, std::int64_t now_us) const;
 
   Entry& entry(std::int64_t p) { return entries_[static_cast<std::size_t>(p)]; }
   const Entry& entry(std::int64_t p) const { return entries_[static_cast<std::size_t>(p)]; }
@@ -166,6 +194,9 @@ class RunState {
   std::set<std::int64_t> present_;
   std::int64_t counts_[kCounts] = {};
   std::int64_t max_entry_bytes_ = 0;
+  Shortage shortage_ = Shortage::kNone;
+  std::int64_t shortage_since_us_ = 0;
+  std::int64_t short_of_us_[3] = {};
   std::vector<std::int64_t> touched_;
   bool changed_ = false;
 

@@ -21,11 +21,6 @@ Error differs(ErrorCode code, const std::string& field, const std::string& run, 
   return {code, field + " differs: the run has " + run + ", the consumer " + consumer};
 }
 
-Error has_ended(const Consumer& c) {
-  return {ErrorCode::kSessionFenced, "consumer " + c.row.consumer_id + " is " + std::string(to_string(c.row.state)) +
-                                         (c.row.failure.empty() ? "" : ": " + c.row.failure)};
-}
-
 }  // namespace
 
 std::optional<Error> Machine::refuse_registration(const RegisterRequest& request) const {
@@ -100,8 +95,9 @@ Outcome<RegisterReply> Machine::open_session(Consumer& c, const RegisterRequest&
   c.wait = {};
   const PositionRange need = state_.next_quantum(c);
   set_consumer_state(c, need.begin == need.end ? ConsumerState::kEof : ConsumerState::kInitializing);
-  // Whoever starts this consumer anew may have mended what made captures fail: a new budget.
-  for (std::int64_t p = need.begin; p < need.end; ++p) {
+  // Whoever starts this consumer anew may have mended what made captures fail: a new budget. What others have passed over
+  // stays passed over.
+  for (std::int64_t p = need.begin; p < need.end && state_.config().skip_failed == 0; ++p) {
     if (state_.entry(p).row.state == EntryState::kFailed) forgive(state_, p);
   }
   return registration_of(c);

@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -93,16 +94,25 @@ Result<ClientResponse> Client::post(std::string target, std::string body) {
 }
 
 Result<ClientResponse> Client::request(const ClientRequest& request) {
-  const Deadline deadline = steady_clock::now() + request.timeout;
+  const Until until{steady_clock::now() + request.timeout};
+  if (!request.stop.stop_possible()) return exchange(request, until);
+  const Fd stopped(::eventfd(0, EFD_CLOEXEC));
+  if (!stopped.valid()) return unavailable(std::string("no file descriptor is left: ") + std::strerror(errno));
+  const std::stop_callback on_stop(request.stop, [&] { ::eventfd_write(stopped.get(), 1); });
+  if (request.stop.stop_requested()) return Status(StatusCode::kAborted, "stopped");
+  return exchange(request, {until.deadline, stopped.get()});
+}
+
+Result<ClientResponse> Client::exchange(const ClientRequest& request, Until until) {
   if (is_stale()) close();
   if (!socket_.valid()) {
-    const Status connected = connect(deadline);
+    const Status connected = connect(until);
     if (!connected.ok()) close();
     LEVADA_RETURN_IF_ERROR(connected);
   }
   // A server may refuse and close before it has read everything: its answer counts, not our failure to send.
-  const Status sent = send_all(request_text(request, address()), deadline);
-  Result<ClientResponse> response = receive(request, deadline);
+  const Status sent = send_all(request_text(request, address()), until);
+  Result<ClientResponse> response = receive(request, until);
   if (!response.ok()) close();
   return !response.ok() && !sent.ok() ? Result<ClientResponse>(sent) : std::move(response);
 }
@@ -113,7 +123,7 @@ bool Client::is_stale() const {
   return socket_.valid() && ::poll(&state, 1, 0) != 0;
 }
 
-Status Client::connect(Deadline deadline) {
+Status Client::connect(Until until) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -131,7 +141,7 @@ Status Client::connect(Deadline deadline) {
     if (::connect(socket_.get(), at->ai_addr, at->ai_addrlen) != 0) {
       last_error = errno;
       if (last_error == EINPROGRESS) {
-        LEVADA_RETURN_IF_ERROR(wait(POLLOUT, deadline));
+        LEVADA_RETURN_IF_ERROR(wait(POLLOUT, until));
         socklen_t size = sizeof last_error;
         getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &last_error, &size);
       }
@@ -144,24 +154,25 @@ Status Client::connect(Deadline deadline) {
   return unavailable("cannot connect to " + address() + ": " + std::strerror(last_error));
 }
 
-Status Client::wait(short events, Deadline deadline) const {
+Status Client::wait(short events, Until until) const {
   while (true) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
-    pollfd state{socket_.get(), events, 0};
-    const int ready = left <= 0 ? 0 : ::poll(&state, 1, static_cast<int>(std::min<std::int64_t>(left, 1 << 30)));
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until.deadline - steady_clock::now()).count();
+    pollfd states[] = {{socket_.get(), events, 0}, {until.stopped, POLLIN, 0}};
+    const int ready = left <= 0 ? 0 : ::poll(states, 2, static_cast<int>(std::min<std::int64_t>(left, 1 << 30)));
+    if (ready > 0 && states[1].revents != 0) return Status(StatusCode::kAborted, "stopped");
     if (ready > 0) return Status::ok_status();
     if (ready == 0) return unavailable(address() + " did not answer in time");
     if (errno != EINTR) return unavailable(std::string("poll failed: ") + std::strerror(errno));
   }
 }
 
-Status Client::send_all(std::string_view bytes, Deadline deadline) {
+Status Client::send_all(std::string_view bytes, Until until) {
   while (!bytes.empty()) {
     const long sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent >= 0) {
       bytes.remove_prefix(static_cast<std::size_t>(sent));
     } else if (errno == EAGAIN) {
-      LEVADA_RETURN_IF_ERROR(wait(POLLOUT, deadline));
+      LEVADA_RETURN_IF_ERROR(wait(POLLOUT, until));
     } else if (errno != EINTR) {
       return unavailable("cannot send to " + address() + ": " + std::strerror(errno));
     }
@@ -169,12 +180,12 @@ Status Client::send_all(std::string_view bytes, Deadline deadline) {
   return Status::ok_status();
 }
 
-Result<ClientResponse> Client::receive(const ClientRequest& request, Deadline deadline) {
+Result<ClientResponse> Client::receive(const ClientRequest& request, Until until) {
   auto parser = std::make_unique<ResponseParser>(request);
   std::vector<char> buffer(kReadBytes);
   std::size_t held = 0;
   while (true) {
-    LEVADA_ASSIGN_OR_RETURN(const std::size_t got, receive_some(buffer.data() + held, buffer.size() - held, deadline));
+    LEVADA_ASSIGN_OR_RETURN(const std::size_t got, receive_some(buffer.data() + held, buffer.size() - held, until));
     error_code ec;
     if (got == 0) {
       if (parser->got_some()) parser->put_eof(ec);
@@ -200,12 +211,12 @@ Result<ClientResponse> Client::receive(const ClientRequest& request, Deadline de
 }
 
 // Waits for at least one byte; 0 when the server has closed.
-Result<std::size_t> Client::receive_some(char* into, std::size_t room, Deadline deadline) {
+Result<std::size_t> Client::receive_some(char* into, std::size_t room, Until until) {
   while (true) {
     const long got = ::recv(socket_.get(), into, room, 0);
     if (got >= 0) return static_cast<std::size_t>(got);
     if (errno == EAGAIN) {
-      LEVADA_RETURN_IF_ERROR(wait(POLLIN, deadline));
+      LEVADA_RETURN_IF_ERROR(wait(POLLIN, until));
     } else if (errno != EINTR) {
       return unavailable("lost " + address() + ": " + std::strerror(errno));
     }

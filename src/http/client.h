@@ -1,7 +1,7 @@
 // What: Client, a small blocking HTTP/1.1 client for tests, benches, `levada doctor` and tools.
 // Owner: whoever asks; one connection, kept alive between requests.
 // Thread: one at a time.
-// Invariant: no call outlasts its timeout; what the server sends is bounded and never trusted.
+// Invariant: no call outlasts its timeout or a stop; what the server sends is bounded and never trusted.
 // Bodies arrive whole, or piece by piece through ClientRequest::on_body.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,6 +25,7 @@ struct ClientRequest {
   std::string body;          // sent with its length unless empty (POST always says its length)
   std::map<std::string, std::string> headers;
   std::chrono::milliseconds timeout{30'000};  // for the whole exchange
+  std::stop_token stop;                       // ends it at once; only the look-up of a name can't be cut short
   // Called with each piece of the body as it arrives, chunk framing removed; false ends the exchange and the
   // connection.
   std::function<bool(std::string_view)> on_body;
@@ -41,7 +43,7 @@ class Client {
   Client(std::string host, std::uint16_t port) : host_(std::move(host)), port_(port) {}
 
   // kUnavailable if the server cannot be reached or does not answer in time; kDataLoss if what it answers is not HTTP,
-  // is too long (1 GiB) or ends early; kAborted if on_body said so. Any response with a status is a success.
+  // is too long (1 GiB) or ends early; kAborted if on_body said so, or by `stop`. Any response with a status is a success.
   Result<ClientResponse> request(const ClientRequest& request);
   Result<ClientResponse> get(std::string target);
   Result<ClientResponse> post(std::string target, std::string body);  // application/json
@@ -49,13 +51,18 @@ class Client {
   void close() { socket_.reset(); }
 
  private:
-  using Deadline = std::chrono::steady_clock::time_point;
+  // What ends a wait, apart from what is waited for.
+  struct Until {
+    std::chrono::steady_clock::time_point deadline;
+    int stopped = -1;  // readable after a stop
+  };
 
-  Status connect(Deadline deadline);
-  Status wait(short events, Deadline deadline) const;
-  Status send_all(std::string_view bytes, Deadline deadline);
-  Result<ClientResponse> receive(const ClientRequest& request, Deadline deadline);
-  Result<std::size_t> receive_some(char* into, std::size_t room, Deadline deadline);
+  Result<ClientResponse> exchange(const ClientRequest& request, Until until);
+  Status connect(Until until);
+  Status wait(short events, Until until) const;
+  Status send_all(std::string_view bytes, Until until);
+  Result<ClientResponse> receive(const ClientRequest& request, Until until);
+  Result<std::size_t> receive_some(char* into, std::size_t room, Until until);
   bool is_stale() const;
   std::string address() const { return host_ + ":" + std::to_string(port_); }
 

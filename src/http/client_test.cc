@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "base/thread.h"
 #include "http/test_socket.h"
 
 namespace levada::http {
@@ -69,6 +70,15 @@ TEST_F(ClientTest, no_call_outlasts_its_timeout) {
   const Status status = client.request({.target = "/never", .timeout = std::chrono::milliseconds(50)}).status();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_THAT(status.message(), HasSubstr("did not answer in time"));
+}
+
+TEST_F(ClientTest, a_stop_ends_the_call_under_way_and_every_later_one) {
+  std::stop_source stop;
+  const ClientRequest request{.target = "/never", .timeout = std::chrono::hours(1), .stop = stop.get_token()};
+  Thread stopper("stopper", [&] { stop.request_stop(); });
+  EXPECT_EQ(client.request(request).status().code(), StatusCode::kAborted);
+  EXPECT_EQ(client.request(request).status().code(), StatusCode::kAborted);
+  EXPECT_EQ(client.get("/hello?name=others")->body, "others") << "only of calls with that token";
 }
 
 TEST_F(ClientTest, an_unreachable_server_is_named) {

@@ -176,7 +176,7 @@ Result<CaptureVerdict> judge(const Json& row, const CaptureTask& task, const Cap
   if (error != nullptr) {
     const Json* retryable = member(*result, "retryable");
     const bool hopeless = retryable != nullptr && *retryable == Json(false);
-    return failed(hopeless ? Kind::kTerminal : Kind::kRetryable,
+    return failed(hopeless ? Kind::kRefused : Kind::kRetryable,
                   error->is_string() ? error->get<std::string>() : error->dump());
   }
   CaptureVerdict verdict;

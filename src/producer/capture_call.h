@@ -51,7 +51,8 @@ struct CaptureVerdict {
   enum class Kind : std::uint8_t {
     kCaptured,   // `ref` is complete
     kRetryable,  // this task failed, `error` says why
-    kTerminal,   // it breaks the contract: trying again cannot help
+    kRefused,    // the server says that this sample can never be captured
+    kTerminal,   // its result breaks the contract, as others' would: trying again cannot help
   } kind = Kind::kCaptured;
   core::SampleRef ref;
   std::string error;

@@ -42,7 +42,10 @@ class CaptureCallTest : public testing::Test {
     if (!verdicts.ok()) return "call failed";
     const CaptureVerdict& verdict = (*verdicts)[0];
     if (verdict.kind == Kind::kCaptured) return "captured";
-    return (verdict.kind == Kind::kTerminal ? "terminal: " : "retryable: ") + verdict.error;
+    const char* kind = verdict.kind == Kind::kTerminal  ? "terminal: "
+                       : verdict.kind == Kind::kRefused ? "refused: "
+                                                        : "retryable: ";
+    return kind + verdict.error;
   }
 
   const CaptureContract contract_{"store", {1, 2}, 4, DType::kBF16};

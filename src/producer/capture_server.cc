@@ -13,7 +13,8 @@ using Json = nlohmann::json;
 
 class HttpCaptureServer final : public CaptureServer {
  public:
-  HttpCaptureServer(const http::HttpUrl& url, const std::string& token) : client_(url.host, url.port) {
+  HttpCaptureServer(const http::HttpUrl& url, const std::string& token, std::stop_token stop)
+      : client_(url.host, url.port), stop_(std::move(stop)) {
     if (!token.empty()) headers_["Authorization"] = "Bearer " + token;
   }
 
@@ -36,10 +37,12 @@ class HttpCaptureServer final : public CaptureServer {
     request.target = target;
     request.headers = headers_;
     request.timeout = std::chrono::milliseconds(timeout_us / 1000);
+    request.stop = stop_;
     return request;
   }
 
   http::Client client_;
+  const std::stop_token stop_;
   std::map<std::string, std::string> headers_;
 };
 
@@ -90,8 +93,9 @@ Result<std::vector<std::string>> parse_server_urls(const std::string& list) {
   return urls;
 }
 
-std::unique_ptr<CaptureServer> http_capture_server(const std::string& url, const std::string& token) {
-  return std::make_unique<HttpCaptureServer>(*http::parse_http_url(url), token);
+std::unique_ptr<CaptureServer> http_capture_server(const std::string& url, const std::string& token,
+                                                   std::stop_token stop) {
+  return std::make_unique<HttpCaptureServer>(*http::parse_http_url(url), token, std::move(stop));
 }
 
 Result<CaptureSide> describe_capture(CaptureServer& server, std::int64_t timeout_us) {

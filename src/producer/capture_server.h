@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,10 @@ using ConnectServer = std::function<std::unique_ptr<CaptureServer>(const std::st
 // `list`: URLs with commas between them, each checked; one may stand there several times for several workers.
 Result<std::vector<std::string>> parse_server_urls(const std::string& list);
 
-// Over TCP, with `token` as bearer token unless it is empty. REQUIRES: http::parse_http_url(url) succeeds.
-std::unique_ptr<CaptureServer> http_capture_server(const std::string& url, const std::string& token);
+// Over TCP, with `token` as bearer token unless it is empty. After `stop` every call, and the one under way, ends at once
+// with kAborted. REQUIRES: http::parse_http_url(url) succeeds.
+std::unique_ptr<CaptureServer> http_capture_server(const std::string& url, const std::string& token,
+                                                   std::stop_token stop = {});
 
 // What GET /server_info says of the capture side.
 struct CaptureSide {

@@ -8,6 +8,13 @@ namespace levada::producer {
 using Step = CaptureWorker::Step;
 using fanout::Written;
 
+namespace {
+
+// The request is wrong, and will be the next time; not: too slow, too many.
+bool is_refusal(int status) { return status >= 400 && status < 500 && status != 408 && status != 429; }
+
+}  // namespace
+
 Result<Step> CaptureWorker::step() {
   if (!watch_.is_up()) return Step::kFailed;
   std::vector<CaptureTask> tasks;
@@ -39,12 +46,13 @@ Result<Step> CaptureWorker::send(const std::vector<CaptureTask>& tasks) {
   if (!response.ok()) return on_lost_reply(tasks, response.status().message());
   if (response->status == 401 || response->status == 403) {
     const std::string refusal = watch_.url() + " refuses the capture token";
-    for (const CaptureTask& task : tasks) (void)fail(task, refusal, false, Written::kNo);
+    for (const CaptureTask& task : tasks) (void)fail(task, {refusal, false});
     return Status(StatusCode::kUnauthenticated, refusal);
   }
   if (response->status != 200) {
-    return on_lost_reply(
-        tasks, "/generate answers " + std::to_string(response->status) + ": " + response->body.substr(0, 300));
+    const std::string error =
+        "/generate answers " + std::to_string(response->status) + ": " + response->body.substr(0, 300);
+    return is_refusal(response->status) ? on_refused_call(tasks, error) : on_lost_reply(tasks, error);
   }
   const auto verdicts = read_capture_reply(response->body, tasks, around_.contract, options_.store);
   if (!verdicts.ok()) return on_lost_reply(tasks, verdicts.status().message());
@@ -52,15 +60,30 @@ Result<Step> CaptureWorker::send(const std::vector<CaptureTask>& tasks) {
   return Step::kWorked;
 }
 
+// The body is refused as a whole, nothing was written: each task is asked alone, so that the one at fault is found and the
+// others are captured.
+Result<Step> CaptureWorker::on_refused_call(const std::vector<CaptureTask>& tasks, const std::string& error) {
+  if (tasks.size() == 1) {
+    LEVADA_RETURN_IF_ERROR(fail(tasks[0], {error, false}));
+    return Step::kWorked;
+  }
+  Result<Step> outcome = Step::kWorked;
+  for (const CaptureTask& task : tasks) {
+    auto sent = send({task});
+    if (outcome.ok() && (!sent.ok() || *sent == Step::kFailed)) outcome = std::move(sent);
+  }
+  return outcome;
+}
+
 // Every task is told, whatever became of those before it: one left untold would hold up the end of the run.
 Status CaptureWorker::bring_home(const std::vector<CaptureTask>& tasks, const std::vector<CaptureVerdict>& verdicts) {
   Status first;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const CaptureVerdict& verdict = verdicts[i];
-    const bool retryable = verdict.kind == CaptureVerdict::Kind::kRetryable;
-    const Status told = verdict.kind == CaptureVerdict::Kind::kCaptured
-                            ? adopt(tasks[i], verdict.ref)
-                            : fail(tasks[i], verdict.error, retryable, Written::kNo);
+    using Kind = CaptureVerdict::Kind;
+    const Failure failure{verdict.error, verdict.kind == Kind::kRetryable, Written::kNo,
+                          verdict.kind == Kind::kTerminal};
+    const Status told = verdict.kind == Kind::kCaptured ? adopt(tasks[i], verdict.ref) : fail(tasks[i], failure);
     if (first.ok()) first = told;
   }
   return first;
@@ -69,10 +92,11 @@ Status CaptureWorker::bring_home(const std::vector<CaptureTask>& tasks, const st
 // Nobody knows what was written: the same generations are sent again, here or to another server.
 Result<Step> CaptureWorker::on_lost_reply(const std::vector<CaptureTask>& tasks, const std::string& error) {
   LEVADA_LOG_WARNING(watch_.url(), ": a capture of ", tasks.size(), " prompts was lost: ", error);
+  lost_calls_ += 1;
   watch_.on_failed_call(error);
   Status first;
   for (const CaptureTask& task : tasks) {
-    const Status told = fail(task, error, true, Written::kMaybe);
+    const Status told = fail(task, {error, true, Written::kMaybe});
     if (first.ok()) first = told;
   }
   LEVADA_RETURN_IF_ERROR(first);
@@ -102,20 +126,21 @@ Status CaptureWorker::adopt(const CaptureTask& task, const core::SampleRef& ref)
   return call_failed("complete_capture", completed.error(), around_.pause);
 }
 
-Status CaptureWorker::fail(const CaptureTask& task, const std::string& error, bool retryable, Written written) {
+Status CaptureWorker::fail(const CaptureTask& task, const Failure& failure) {
   fanout::FailCaptureRequest request;
   request.source_index = task.order.source_index;
   request.generation = task.order.generation;
   request.nonce = task.order.nonce;
-  request.error = error;
-  request.retryable = retryable;
-  request.written = written;
+  request.error = failure.error;
+  request.retryable = failure.is_retryable;
+  request.written = failure.written;
   const auto reply = call_until_heard(around_.registry, request, around_.pause);
   if (!reply.ok()) return call_failed("fail_capture", reply.error(), around_.pause);
-  LEVADA_LOG_WARNING(task.order.source_sample_id, " was not captured: ", error,
+  LEVADA_LOG_WARNING(task.order.source_sample_id, " was not captured: ", failure.error,
                      reply->retried ? "; it is tried again" : "");
-  if (reply->state != fanout::EntryState::kFailed) return {};
-  return Status(StatusCode::kFailedPrecondition, task.order.source_sample_id + " cannot be captured: " + error);
+  const bool is_skipped = options_.skips_failed && !failure.breaks_contract;
+  if (reply->state != fanout::EntryState::kFailed || is_skipped) return {};
+  return Status(StatusCode::kFailedPrecondition, task.order.source_sample_id + " cannot be captured: " + failure.error);
 }
 
 }  // namespace levada::producer

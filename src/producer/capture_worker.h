@@ -12,6 +12,7 @@
 //              └─ nothing to do ──> idle
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -32,6 +33,7 @@ class CaptureWorker {
     std::int64_t batch = 8;
     std::int64_t capture_timeout_us = 300'000'000;
     std::int64_t claim_wait_ms = 500;
+    bool skips_failed = false;  // the registry judges whether a sample that cannot be captured ends the run
     StoreChoice store = StoreChoice::kAuto;
   };
   // What workers share and don't own.
@@ -52,26 +54,36 @@ class CaptureWorker {
   CaptureWorker(Options options, Surroundings surroundings, ServerWatch& watch, std::unique_ptr<CaptureServer> server)
       : options_(std::move(options)), around_(surroundings), watch_(watch), server_(std::move(server)) {}
 
-  // One round. A Status is the end of the run: a prompt that cannot be captured, a server that is not this run's, a token
-  // that is refused; or kAborted, the producer was stopped.
+  // One round. A Status is the end of the run: a prompt that cannot be captured (unless failed ones are skipped), a reply
+  // that breaks the contract, a server that is not this run's, a token that is refused; or kAborted, the producer was
+  // stopped.
   Result<Step> step();
 
+  // Calls made, and those whose reply was lost or could not be believed. From any thread.
   std::int64_t capture_calls() const { return capture_calls_; }
+  std::int64_t lost_calls() const { return lost_calls_; }
 
  private:
   Result<Step> claim(std::vector<CaptureTask>& tasks);
   Result<Step> send(const std::vector<CaptureTask>& tasks);
   Status bring_home(const std::vector<CaptureTask>& tasks, const std::vector<CaptureVerdict>& verdicts);
+  Result<Step> on_refused_call(const std::vector<CaptureTask>& tasks, const std::string& error);
   Result<Step> on_lost_reply(const std::vector<CaptureTask>& tasks, const std::string& error);
   Status adopt(const CaptureTask& task, const core::SampleRef& ref);
-  Status fail(const CaptureTask& task, const std::string& error, bool retryable, fanout::Written written);
+  struct Failure {
+    std::string error;
+    bool is_retryable = true;
+    fanout::Written written = fanout::Written::kNo;
+    bool breaks_contract = false;  // … as every other sample will: never skipped
+  };
+  Status fail(const CaptureTask& task, const Failure& failure);
 
   const Options options_;
   Surroundings around_;
   ServerWatch& watch_;
   std::unique_ptr<CaptureServer> server_;
   std::int64_t claim_id_ = 1;  // raised when a claim's reply has arrived
-  std::int64_t capture_calls_ = 0;
+  std::atomic<std::int64_t> capture_calls_{0}, lost_calls_{0};
 };
 
 }  // namespace levada::producer

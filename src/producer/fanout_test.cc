@@ -189,6 +189,55 @@ TEST(FanoutRun, F9T12APoisonedPromptEndsAfterItsAttemptsAndTheRunFailsVisibly) {
   EXPECT_EQ(run.servers[0]->extra_keys().size(), 5u);  // one attempt and four retries
 }
 
+TEST(FanoutRun, F9ASampleThatIsRefusedForGoodIsSkippedByEveryConsumerAndCounted) {
+  TestRunShape shape;
+  shape.consumers = {{"a", 2, 0, 5, 4, 4}, {"b", 4, 0, 7, 4, 8}};
+  shape.skip_failed = 1;
+  TestRun run(shape);
+  run.servers[0]->fault = times(1, ServerFault::kHopelessRow);  // the third of the first batch
+  ASSERT_TRUE(run.run_to_end());
+  const auto end = run.registry().snapshot();
+  EXPECT_EQ(end.status, fanout::RunStatus::kCompleted) << end.fail_reason;
+  EXPECT_EQ(end.entries.at("absent"), 8);
+  EXPECT_EQ(end.counters.at("skipped_samples"), 1);
+  EXPECT_EQ(end.counters.at("capture_count"), 7 + end.counters.at("recapture_count"));
+  for (const auto& trainer : run.consumers) {
+    EXPECT_EQ(trainer->trained, (std::vector<std::int64_t>{0, 1, 3, 4, 5, 6, 7}));
+    EXPECT_EQ(trainer->skipped, std::vector<std::int64_t>{2});
+    EXPECT_EQ(trainer->feed->cursor(), 8) << "cursors and steps count it all the same";
+  }
+  EXPECT_EQ(run.servers[0]->arena()->stats().used_bytes, 0u);
+}
+
+TEST(FanoutRun, F9OfACallThatIsRefusedAsAWholeTheSampleAtFaultAloneIsBlamed) {
+  TestRunShape shape;
+  shape.skip_failed = 1;
+  TestRun run(shape);
+  run.servers[0]->unknown_token = 11;  // in position 1, the middle of the first batch
+  ASSERT_TRUE(run.run_to_end());
+  EXPECT_EQ(run.registry().snapshot().status, fanout::RunStatus::kCompleted);
+  EXPECT_EQ(run.consumers[0]->skipped, std::vector<std::int64_t>{1});
+  EXPECT_EQ(run.consumers[0]->trained, (std::vector<std::int64_t>{0, 2, 3, 4, 5, 6, 7}));
+
+  TestRun strict({});
+  strict.servers[0]->unknown_token = 11;
+  const auto step = strict.workers[0]->step();
+  ASSERT_FALSE(step.ok());
+  EXPECT_EQ(step.status().message().find(strict.plan().sources[1].sample_id), 0u) << step.status().to_string();
+  EXPECT_EQ(strict.registry().snapshot().entries.at("ready"), 2) << "the others of its call";
+}
+
+TEST(FanoutRun, F7WhatBreaksTheContractIsNeverSkipped) {
+  TestRunShape shape;
+  shape.skip_failed = 8;
+  TestRun run(shape);
+  run.servers[0]->fault = times(1, ServerFault::kWrongLayers);
+  const auto step = run.workers[0]->step();
+  ASSERT_FALSE(step.ok());
+  EXPECT_NE(step.status().message().find("run:"), std::string::npos) << "names the sample";
+  EXPECT_NE(step.status().message().find("aux_layer_ids"), std::string::npos) << "and the cause";
+}
+
 TEST(FanoutRun, F45ARefusedTokenEndsTheRunAtOnce) {
   TestRun run({});
   run.servers[0]->fault = times(1, ServerFault::kUnauthorized);

@@ -44,6 +44,7 @@ Producer::Producer(Options options, fanout::RegistryApi& registry, const Capture
       worker.batch = options_.capture_batch;
       worker.capture_timeout_us = options_.capture_timeout_us;
       worker.store = options_.server.store;
+      worker.skips_failed = options_.skips_failed;
       workers_.push_back(std::make_unique<CaptureWorker>(worker, around, *watch, connect_(url)));
     }
   }
@@ -111,6 +112,10 @@ Status Producer::check_not_all_given_up() const {
 Result<fanout::SnapshotReply> Producer::snapshot() {
   auto reply = call_until_heard(registry_, fanout::SnapshotRequest{}, pause_);
   if (!reply.ok()) return call_failed("snapshot", reply.error(), pause_);
+  for (const auto& worker : workers_) {
+    reply->counters["capture_calls"] += worker->capture_calls();
+    reply->counters["capture_calls_lost"] += worker->lost_calls();
+  }
   return *std::move(reply);
 }
 
@@ -125,6 +130,13 @@ bool Producer::is_stuck(const fanout::SnapshotReply& snapshot) const {
   const std::int64_t left = (evicting == snapshot.entries.end() ? 0 : evicting->second) +
                             (garbage == snapshot.counters.end() ? 0 : garbage->second);
   return static_cast<std::int64_t>(snapshot.stuck.size()) >= left;
+}
+
+// Of a failed run only what a lost call may still write is left. Its server drops what nobody waits for, and the sweep takes
+// the rest: nobody needs to be kept waiting.
+bool Producer::awaits_late_writes_alone(const fanout::SnapshotReply& snapshot) {
+  return snapshot.status == fanout::RunStatus::kFailed && snapshot.entries.at("absent") == snapshot.total_samples &&
+         snapshot.counters.at("garbage") == snapshot.counters.at("garbage_quarantined");
 }
 
 void Producer::abort_run(const Status& cause) {
@@ -148,7 +160,7 @@ Result<bool> Producer::turn(const OnProgress& on_progress) {
     next_progress_us_ = clock_.now_us() + kProgressUs;
     LEVADA_ASSIGN_OR_RETURN(const fanout::SnapshotReply now, snapshot());
     if (on_progress) on_progress(now);
-    is_drained = is_drained || is_stuck(now);
+    is_drained = is_drained || is_stuck(now) || awaits_late_writes_alone(now);
   }
   return is_drained;
 }

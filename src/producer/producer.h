@@ -34,6 +34,7 @@ class Producer {
     std::vector<std::string> server_urls;  // a URL that stands there k times gets k times the workers
     std::int64_t concurrency = 1;          // workers for each
     std::int64_t capture_batch = 8;
+    bool skips_failed = false;
     std::int64_t capture_timeout_us = 300'000'000;
     std::int64_t check_interval_us = 5'000'000;  // between two looks at a server that works
     std::int64_t retry_interval_us = 500'000;    // … and at one that does not
@@ -72,6 +73,7 @@ class Producer {
   // One turn of the main loop; true once the remover has finished or nothing more can be removed.
   Result<bool> turn(const OnProgress& on_progress);
   bool is_stuck(const fanout::SnapshotReply& snapshot) const;
+  static bool awaits_late_writes_alone(const fanout::SnapshotReply& snapshot);
   void abort_run(const Status& cause);
   Result<fanout::SnapshotReply> finish();
 

@@ -143,7 +143,7 @@ class ProducerProcess {
     std::vector<std::unique_ptr<CaptureServer>> servers;
     std::vector<CaptureServer*> borrowed;
     for (const std::string& url : std::set<std::string>(urls_.begin(), urls_.end())) {
-      servers.push_back(http_capture_server(url, request_.capture_token));
+      servers.push_back(http_capture_server(url, request_.capture_token, stop_));
       borrowed.push_back(servers.back().get());
     }
     return prepare_samples(prompts, rules, tokenize, borrowed, pause_);
@@ -153,7 +153,7 @@ class ProducerProcess {
   Status learn_hidden_size() {
     const std::int64_t until_us = clock_.now_us() + us(options_.server_outage_s);
     for (std::size_t turn = 0; contract_.hidden_size == 0; ++turn) {
-      const auto server = http_capture_server(urls_[turn % urls_.size()], request_.capture_token);
+      const auto server = http_capture_server(urls_[turn % urls_.size()], request_.capture_token, stop_);
       const auto side = describe_capture(*server, kFirstDescribeTimeoutUs);
       if (side.ok() && side->hidden_size == 0) {
         return invalid_argument("must be given: the server does not say it", "target_hidden_size");
@@ -224,12 +224,13 @@ class ProducerProcess {
     options.server_urls = urls_;
     options.concurrency = options_.producer_concurrency;
     options.capture_batch = options_.capture_batch_size;
+    options.skips_failed = config_->skip_failed > 0;
     options.capture_timeout_us = us(options_.capture_timeout_s);
     options.check_interval_us = us(options_.server_check_s);
     options.server = {options_.server_failures, us(options_.server_outage_s), choice_of(options_.store_transport)};
     Producer producer(
         options, api, contract_, plan_.samples, clock_,
-        [this](const std::string& url) { return http_capture_server(url, request_.capture_token); },
+        [this](const std::string& url) { return http_capture_server(url, request_.capture_token, stop_); },
         [this](const std::string& url) { return store::open_store(url, request_.capture_token, {}, clock_); });
     return producer.run(stop_, on_progress);
   }

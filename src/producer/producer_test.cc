@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <fstream>
+#include <future>
 
 #include "base/metrics.h"
 #include "consumer/feed.h"
@@ -194,6 +195,50 @@ TEST_F(ProducerRunTest, F10AStoppedProducerGoesOnWithTheSamePlan) {
   const consumer::RunCard after = **consumer::read_run_card(request_.options.control_dir);
   EXPECT_EQ(after.source_digest, before.source_digest);
   EXPECT_EQ(server_->scripted.arena()->stats().used_bytes, 0u);
+}
+
+TEST_F(ProducerRunTest, F10AStopCutsACaptureShortAndTheNextStartTakesItUpAtOnce) {
+  std::promise<void> asked;
+  server_->scripted.fault = [&, told = false]() mutable {
+    if (!std::exchange(told, true)) asked.set_value();
+    return ServerFault::kReplyLost;  // it is written, and nobody answers
+  };
+  std::stop_source stop;
+  Result<fanout::SnapshotReply> last = internal_error("it did not return");
+  const std::int64_t began_us = clock_.now_us();
+  {
+    Thread producer("producer", [&] { last = run_producer(request_, stop.get_token(), nullptr); });
+    consumer_process(0, [&](consumer::Feed&) {
+      asked.get_future().wait();
+      stop.request_stop();
+    });
+  }
+  EXPECT_EQ(last.status().code(), StatusCode::kAborted);
+  server_->scripted.fault = nullptr;
+  std::filesystem::remove(std::filesystem::path(request_.options.control_dir) / consumer::kRunCardName);
+  {
+    Thread producer("producer", [&] { last = run_producer(request_, {}, nullptr); });
+    EXPECT_EQ(consume(0, 100), (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+  }
+  ASSERT_TRUE(last.ok()) << last.status().to_string();
+  EXPECT_LT(clock_.now_us() - began_us, 60'000'000) << "neither waited for capture_timeout, 300 s";
+  EXPECT_EQ(last->counters.at("capture_count"), 8);
+  EXPECT_EQ(server_->scripted.captures(), 8) << "what was written before the stop is answered from the journal";
+  EXPECT_EQ(server_->scripted.arena()->stats().used_bytes, 0u);
+}
+
+TEST_F(ProducerRunTest, F9ARefusedSampleEndsTheRunAtOnceNamingItAndItsCause) {
+  server_->scripted.fault = [] { return ServerFault::kHopelessRow; };
+  Result<fanout::SnapshotReply> last = internal_error("it did not return");
+  const std::int64_t began_us = clock_.now_us();
+  {
+    Thread producer("producer", [&] { last = run_producer(request_, {}, nullptr); });
+    EXPECT_NE(told().message().find("the arena is full"), std::string::npos);
+  }
+  EXPECT_LT(clock_.now_us() - began_us, 30'000'000);
+  EXPECT_EQ(last.status().message().find("run:canonical-prompt-"), 0u) << last.status().to_string();
+  EXPECT_NE(last.status().message().find("cannot be captured: the arena is full"), std::string::npos);
+  EXPECT_EQ(server_->scripted.arena()->stats().used_bytes, 0u) << "claims of other samples are given back";
 }
 
 TEST_F(ProducerRunTest, X4AFailedRunIsToldToItsConsumersAndReturnsItsCause) {

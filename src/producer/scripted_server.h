@@ -67,6 +67,7 @@ class ScriptedServer {
   const std::vector<std::string>& extra_keys() const { return extra_keys_; }
 
   bool is_down = false;
+  std::int64_t unknown_token = -1;  // a body with this token in a prompt is refused as a whole: 400
   // Asked before each /generate.
   std::function<ServerFault()> fault;
 
@@ -75,6 +76,10 @@ class ScriptedServer {
     const Json request = Json::parse(body);
     if (target != "/generate") return respond(404, "{}");
     if (!request.contains("spec_capture")) return respond(200, answers(request).dump());
+    for (const Json& ids : request["input_ids"]) {
+      if (std::find(ids.begin(), ids.end(), Json(unknown_token)) != ids.end())
+        return respond(400, "outside the vocabulary");
+    }
     const ServerFault order = fault ? fault() : ServerFault::kNone;
     if (order == ServerFault::kRequestLost) return unavailable("connection reset");
     if (order == ServerFault::kRefused) return respond(503, "{\"error\":\"draining\"}");

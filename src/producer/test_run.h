@@ -82,6 +82,7 @@ struct TestRunShape {
   std::vector<fanout::ConsumerSpec> consumers = {{"a", 2, 0, 5, 4, 4}};
   std::int64_t max_live_refs = 16;
   std::int64_t max_capture_retries = 4;
+  std::int64_t skip_failed = 0;
 };
 
 class TestRun {
@@ -98,6 +99,7 @@ class TestRun {
       CaptureWorker::Options options;
       options.name = "worker-" + std::to_string(s);
       options.batch = 3;
+      options.skips_failed = shape.skip_failed > 0;
       const CaptureWorker::Surroundings around{*registry_, contract, plan_.samples, pause,
                                                [this] { return std::to_string(++keys_); }};
       workers.push_back(std::make_unique<CaptureWorker>(options, around, *watches.back(),
@@ -184,6 +186,11 @@ class TestRun {
       return true;
     }
     void check_and_note(const consumer::ReadSample& sample) {
+      if (sample.sample_id == "skipped") {
+        EXPECT_EQ(sample.loss_mask[0] + sample.loss_mask[1], 0) << "nothing to learn from";
+        skipped.push_back(sample.position);
+        return;
+      }
       const PreparedSample& wanted = *run.plan().samples[static_cast<std::size_t>(sample.position)];
       EXPECT_EQ(std::vector<std::int32_t>(sample.input_ids.begin(), sample.input_ids.end()), wanted.input_ids);
       EXPECT_EQ(sample.hidden_states[0], static_cast<std::uint16_t>(wanted.input_ids[0] * 31 % 0x7000));
@@ -203,6 +210,7 @@ class TestRun {
     std::unique_ptr<consumer::SampleReader> reader;
     std::unique_ptr<consumer::Feed> feed;
     std::vector<std::int64_t> trained;  // positions, as its weights have seen them
+    std::vector<std::int64_t> skipped;
     std::int64_t step = 0, saved_step = 0, save_every = 2, processes = 0;
     bool is_complete = false;
   };
@@ -273,6 +281,7 @@ class TestRun {
     config.max_live_refs = shape_.max_live_refs;
     config.max_live_bytes = shape_.max_live_refs * 4 * config.bytes_per_token;
     config.max_capture_retries = shape_.max_capture_retries;
+    config.skip_failed = shape_.skip_failed;
     card_ = {"run",
              "store",
              "contract",

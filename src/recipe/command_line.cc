@@ -22,8 +22,8 @@ Flag split_flag(std::string_view word) {
 // Walks the words; the two passes (recipe first, then everything else) differ only in what they act on.
 class Reader {
  public:
-  Reader(std::span<const char* const> words, const OptionTable& table, Overrides overrides)
-      : words_(words), table_(table), overrides_(overrides) {}
+  Reader(std::span<const char* const> words, const OptionTable& table, Overrides overrides, UnknownFlags unknown)
+      : words_(words), table_(table), overrides_(overrides), unknown_(unknown) {}
 
   Status read(bool recipes_only, CommandLine& line) {
     for (next_ = 0; next_ < words_.size();) {
@@ -47,6 +47,19 @@ class Reader {
     return std::string(words_[next_++]);
   }
 
+  // A flag begins here, and not a negative number.
+  bool at_flag() const {
+    const std::string_view word = words_[next_];
+    return word.starts_with("-") && word.size() > 1 && (word[1] < '0' || word[1] > '9');
+  }
+
+  std::string words_up_to_next_flag(const char* between) {
+    std::string text;
+    for (; next_ < words_.size() && !at_flag(); ++next_)
+      text += (text.empty() ? "" : between) + std::string(words_[next_]);
+    return text;
+  }
+
   Status act(const Flag& flag, bool recipes_only, CommandLine& line) {
     if (flag.name == "--help") {
       line.help = true;
@@ -64,9 +77,17 @@ class Reader {
       return {};
     }
     const OptionTable::Option* option = table_.find_flag(flag.name);
-    if (option == nullptr) return unknown(flag.name);
+    if (option == nullptr) {
+      if (unknown_ == UnknownFlags::kRefuse) return unknown(flag.name);
+      const std::string words = flag.value ? *flag.value : words_up_to_next_flag(" ");
+      if (!recipes_only) line.unknown.push_back({flag.name, words});
+      return {};
+    }
     std::string value = "true";
-    if (!option->is_switch() || flag.value) {
+    if (option->takes_several_words() && !flag.value) {
+      value = words_up_to_next_flag(",");
+      if (value.empty()) return invalid_argument(flag.name + " needs a value");
+    } else if (!option->is_switch() || flag.value) {
       LEVADA_ASSIGN_OR_RETURN(value, value_of(flag));
     }
     return recipes_only ? Status() : option->set(value);
@@ -85,15 +106,16 @@ class Reader {
   std::span<const char* const> words_;
   const OptionTable& table_;
   const Overrides overrides_;
+  const UnknownFlags unknown_;
   std::size_t next_ = 0;
 };
 
 }  // namespace
 
 Result<CommandLine> parse_command_line(std::span<const char* const> words, const OptionTable& table,
-                                       Overrides overrides) {
+                                       Overrides overrides, UnknownFlags unknown) {
   CommandLine line;
-  Reader reader(words, table, overrides);
+  Reader reader(words, table, overrides, unknown);
   LEVADA_RETURN_IF_ERROR(reader.read(/*recipes_only=*/true, line));
   LEVADA_RETURN_IF_ERROR(reader.read(/*recipes_only=*/false, line));
   return line;

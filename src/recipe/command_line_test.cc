@@ -41,6 +41,37 @@ TEST(CommandLine, NegativeNumbersAreValues) {
   EXPECT_EQ(rooms.chunked_prefill_size, -1);
 }
 
+TEST(CommandLine, AnOptionMayTakeSeveralWords) {
+  std::string layers;
+  bool quiet = false;
+  OptionTable table;
+  table.begin_room("capture");
+  table.add("layers", &layers, "numbers").several_words();
+  table.add("quiet", &quiet, "say less");
+  const auto parse = [&](std::vector<const char*> words) { return parse_command_line(words, table); };
+  ASSERT_TRUE(parse({"--layers", "1", "9", "-17", "--quiet"}).ok());
+  EXPECT_EQ(layers, "1,9,-17");
+  EXPECT_TRUE(quiet);
+  ASSERT_TRUE(parse({"--layers=2 3"}).ok());
+  EXPECT_EQ(layers, "2 3");
+  ASSERT_TRUE(parse({"--layers", "4,5"}).ok());
+  EXPECT_EQ(layers, "4,5");
+  EXPECT_THAT(parse({"--layers", "--quiet"}).status().message(), HasSubstr("--layers needs a value"));
+}
+
+TEST(CommandLine, UnknownFlagsAreCollectedWithTheirWordsForWhoAsks) {
+  Rooms rooms;
+  const std::vector<const char*> words = {"--theirs", "1", "-2", "--chunked-prefill-size", "64", "--bare", "--x=y"};
+  EXPECT_FALSE(parse_command_line(words, rooms.table).ok());
+  const auto line = parse_command_line(words, rooms.table, Overrides::kApply, UnknownFlags::kCollect);
+  ASSERT_TRUE(line.ok()) << line.status().to_string();
+  EXPECT_EQ(rooms.chunked_prefill_size, 64);
+  ASSERT_EQ(line->unknown.size(), 3u);
+  EXPECT_EQ(line->unknown[0].name + "=" + line->unknown[0].value, "--theirs=1 -2");
+  EXPECT_EQ(line->unknown[1].name + "=" + line->unknown[1].value, "--bare=");
+  EXPECT_EQ(line->unknown[2].name + "=" + line->unknown[2].value, "--x=y");
+}
+
 TEST(CommandLine, ASwitchNeedsNoValueAndCanBeTurnedOff) {
   Rooms rooms;
   ASSERT_TRUE(rooms.parse({"--disable-radix-cache"}).ok());

@@ -147,6 +147,8 @@ void describe(OptionTable& table, const std::string& path, WindowedFanoutSection
   table.add("drain_interval_s", &section.drain_interval_s, "between two of them").range(0.001, 3600);
   table.add("on_consumer_failure", &section.on_consumer_failure, "what the others do")
       .choices({"continue", "abort_all"});
+  table.add("skip_failed", &section.skip_failed, "samples that may be left out as impossible to capture; 0: none")
+      .range(0, 1e9);
   table.add("max_lead", &section.max_lead, "a leader waits this far ahead of the slowest; 0: never").range(0, 1e9);
 }
 

@@ -115,6 +115,7 @@ struct WindowedFanoutSection {
   std::int64_t drain_tries = 40;
   double drain_interval_s = 0.5;
   std::string on_consumer_failure = "continue";
+  std::int64_t skip_failed = 0;
   std::int64_t max_lead = 0;
 };
 

@@ -46,6 +46,7 @@ class Writer {
     return std::string(to_string(value));
   }
   OutJson put(const std::vector<std::string>& values) { return values; }
+  OutJson put(const std::vector<std::int64_t>& values) { return values; }
   OutJson put(const std::map<std::string, std::int64_t>& values) {
     OutJson object = OutJson::object();
     for (const auto& [key, value] : values) object[key] = value;
@@ -152,7 +153,7 @@ class Reader {
     if (list.size() > kMaxListed) return invalid_argument("has too many elements", std::string(name));
     for (const Json element : list) {
       S value;
-      if constexpr (std::same_as<S, std::string>) {
+      if constexpr (std::same_as<S, std::string> || std::integral<S>) {
         LEVADA_RETURN_IF_ERROR(get(element, name, value));
       } else {
         if (!element.is_object()) return invalid_argument("must be a list of objects", std::string(name));

@@ -23,11 +23,13 @@ Outcome<Reply> RegistryClient::call_any(Request request) {
   http_request.headers = {{"Authorization", "Bearer " + options_.token}, {"Content-Type", "application/json"}};
   const std::chrono::milliseconds wait(std::clamp<std::int64_t>(wait_ms_of(request), 0, 20'000));
   http_request.timeout = options_.answer_timeout + wait;
+  http_request.stop = options_.stop;
   const std::int64_t give_up_us =
       clock_.now_us() + std::chrono::duration_cast<std::chrono::microseconds>(options_.patience).count();
   for (std::chrono::milliseconds pause = options_.first_pause;; pause = std::min(pause * 2, options_.longest_pause)) {
     Outcome<Reply> outcome = try_once(request, http_request);
-    if (outcome.ok() || !is_retryable(outcome.error().code) || clock_.now_us() >= give_up_us) return outcome;
+    if (outcome.ok() || !is_retryable(outcome.error().code)) return outcome;
+    if (options_.stop.stop_requested() || clock_.now_us() >= give_up_us) return outcome;
     sleep_(pause);
   }
 }

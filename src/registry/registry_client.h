@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct ClientOptions {
   std::chrono::milliseconds answer_timeout{10'000};  // of one try, beyond the call's own wait_ms
   std::chrono::milliseconds first_pause{50};
   std::chrono::milliseconds longest_pause{2'000};
+  std::stop_token stop;  // from then on every call, and the one under way, answers kUnavailable at once
 };
 
 class RegistryClient final : public fanout::RegistryApi {

@@ -2,6 +2,7 @@
 
 #include "base/secret.h"
 #include "registry/message_json.h"
+#include "registry/metrics_text.h"
 
 namespace levada::registry {
 
@@ -38,6 +39,20 @@ void respond(const http::Responder& responder, const Outcome<Reply>& outcome, co
   }
 }
 
+void mount_metrics(http::Server& server, Registry& registry, const Tokens& tokens, const RefContext& context) {
+  const auto handler = [&server, &registry, tokens, context](http::Request request, const http::Responder& responder) {
+    if (auto refused = refuse(request, tokens, Role::kConsumer)) return respond(responder, *refused, context);
+    registry.submit(fanout::SnapshotRequest{}, [&server, responder, context](Outcome<Reply> outcome) {
+      server.post([responder, context, outcome = std::move(outcome)] {
+        if (!outcome.ok()) return respond(responder, outcome, context);
+        responder.respond(200, "text/plain; version=0.0.4; charset=utf-8",
+                          metrics_text(std::get<fanout::SnapshotReply>(*outcome)));
+      });
+    });
+  };
+  server.route("GET", "/metrics", handler);
+}
+
 }  // namespace
 
 Status mount_registry(http::Server& server, Registry& registry, const Tokens& tokens, const RefContext& context) {
@@ -62,6 +77,7 @@ Status mount_registry(http::Server& server, Registry& registry, const Tokens& to
     };
     server.route("POST", std::string(kPrefix) + std::string(operation.name), handler);
   }
+  mount_metrics(server, registry, tokens, context);
   return {};
 }
 

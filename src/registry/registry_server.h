@@ -1,4 +1,5 @@
-// What: mount_registry, the registry's operations as HTTP routes: POST /v1/fanout/{operation}, JSON in and out.
+// What: mount_registry, the registry's operations as HTTP routes: POST /v1/fanout/{operation}, JSON in and out; and GET
+// /metrics, for either token.
 // Owner: free function; the routes borrow the Registry.
 // Thread: handlers run on the HTTP server's I/O thread; answers come from the registry's.
 // Invariant: a call without a valid token changes nothing (401); a consumer's token on a producer's operation changes

@@ -232,5 +232,36 @@ TEST(RegistryClient, TriesAgainWithGrowingPausesUntilItsPatienceEnds) {
   EXPECT_EQ(pauses, (std::vector<std::int64_t>{100, 200, 400, 400}));
 }
 
+TEST_F(RpcTest, MetricsAreTheSnapshotForWhoeverHasAToken) {
+  http::Client plain("127.0.0.1", server_->port());
+  EXPECT_EQ(plain.get("/metrics")->status, 401);
+  ASSERT_TRUE(client("consumer secret")->call(registration("a")).ok());
+  const auto answer = plain.request({.target = "/metrics", .headers = {{"Authorization", "Bearer consumer secret"}}});
+  ASSERT_EQ(answer->status, 200);
+  for (const char* line :
+       {"# TYPE levada:fanout_live_refs gauge\nlevada:fanout_live_refs 0\n", "levada:fanout_entries{state=\"queued\"} ",
+        "levada:fanout_run_status{status=\"active\"} 1\n", "levada:fanout_capture_latency_ms_sum 0\n",
+        "levada:fanout_admission_blocked_refs_ms 0\n", "levada:fanout_consumer_cursor{consumer=\"a\"} 0\n"}) {
+    EXPECT_NE(answer->body.find(line), std::string::npos) << line << "\n" << answer->body;
+  }
+}
+
+TEST_F(RpcTest, AStopEndsACallThatWaitsAndEveryLaterOne) {
+  std::stop_source stop;
+  ClientOptions options;
+  options.port = server_->port();
+  options.token = "consumer secret";
+  options.stop = stop.get_token();
+  RegistryClient client(options, context_, clock_, [](std::chrono::milliseconds) { FAIL() << "nobody waits now"; });
+  const auto session = client.call(registration("a"));
+  ASSERT_TRUE(session.ok());
+  const std::int64_t began_us = clock_.now_us();
+  Thread stopper("stopper", [&] { stop.request_stop(); });
+  const fanout::AcquireRequest waiting{{session->session_id, session->session_epoch}, 0, 1, 20'000};
+  EXPECT_EQ(client.call(waiting).error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(client.call(waiting).error().code, ErrorCode::kUnavailable);
+  EXPECT_LT(clock_.now_us() - began_us, 10'000'000);
+}
+
 }  // namespace
 }  // namespace levada::registry

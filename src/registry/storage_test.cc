@@ -87,7 +87,7 @@ TEST_P(StorageConformance, EveryRowOfARunComesBackAfterReopening) {
     const auto& o = order[0];
     ASSERT_TRUE(driver
                     .call(fanout::FailCaptureRequest{o.source_index, o.generation, o.nonce, "no answer", true,
-                                                     fanout::Written::kMaybe, false})
+                                                     fanout::Written::kNo})
                     .ok());
   }
   ASSERT_TRUE(driver.ack(0).ok());

@@ -65,7 +65,7 @@ class ConsumerProcess {
     LEVADA_RETURN_IF_ERROR(wait_for_run());
     LEVADA_RETURN_IF_ERROR(check_fit());
     const Status opened = open_session();
-    if (consumer::has_completed(opened, request_.consumer.consumer_id)) return finished_before();
+    if (session_ && session_->completed_before()) return finished_before();
     LEVADA_RETURN_IF_ERROR(opened);
     auto summary = train();
     if (!summary.ok() && is_final(summary.status())) {
@@ -137,6 +137,7 @@ class ConsumerProcess {
     client.port = parsed->port;
     client.token = request_.registry_token;
     client.patience = std::chrono::milliseconds(0);  // the session is the patient one
+    client.stop = stop_;
     registry::RefContext context;
     context.run_id = card_.run_id;
     registry_ = std::make_unique<registry::RegistryClient>(client, context, clock_, [](std::chrono::milliseconds) {});

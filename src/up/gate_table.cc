@@ -33,6 +33,31 @@ std::string row(const char* name, const std::string& value) {
 
 std::string of(std::int64_t part, std::int64_t whole) { return text(part) + "/" + text(whole); }
 
+std::string seconds_text(std::int64_t ms) {
+  char line[32];
+  std::snprintf(line, sizeof line, "%.2f s", static_cast<double>(ms) / 1000);
+  return line;
+}
+
+// Since the registry was opened last; nothing of what did not happen.
+std::string timing_rows(const RunState& state) {
+  std::string rows;
+  const auto timed = [&](const char* name, const std::string& counter) {
+    const std::int64_t count = state.counter(counter + "_count");
+    if (count == 0) return;
+    rows += row(name, seconds_text(state.counter(counter + "_ms_sum") / count) + " on average, at most " +
+                          seconds_text(state.counter(counter + "_ms_max")));
+  };
+  timed("captured in", "capture_latency");
+  timed("removed in", "reclaim_latency");
+  const std::int64_t refs = state.counter("admission_blocked_refs_ms");
+  const std::int64_t bytes = state.counter("admission_blocked_bytes_ms");
+  if (refs + bytes > 0) {
+    rows += row("held back", seconds_text(refs) + " by max_live_refs, " + seconds_text(bytes) + " by max_live_bytes");
+  }
+  return rows;
+}
+
 std::string trainer_row(const TrainerState& trainer, std::int64_t total, std::size_t width) {
   char line[512];
   std::snprintf(line, sizeof line, "  %-*s %9s %9s  %8s %8s %7s  %-11s ", static_cast<int>(width), trainer.id.c_str(),
@@ -52,9 +77,12 @@ std::string gate_table(const RunState& state) {
                       text(std::ssize(state.trainers())) + " consumers, " + seconds + "\n";
   table += row("captures", text(state.captures()) + " = " + text(state.captures() - recaptures) + " + " +
                                text(recaptures) + " recaptures");
+  const std::int64_t skipped = state.counter("skipped_samples");
+  if (skipped > 0) table += row("skipped", text(skipped) + " samples that could not be captured");
   table += row("peak live", text(state.counter("peak_live_refs")) + " of " + text(state.limits().max_live_refs) +
                                 " refs, " + bytes_text(state.counter("peak_live_bytes")) + " of " +
                                 bytes_text(state.limits().max_live_bytes));
+  table += timing_rows(state);
   table += row("entries absent", text(state.entries("absent")) + " of " + text(state.total()));
   std::size_t width = 8;
   for (const TrainerState& trainer : state.trainers())

@@ -33,6 +33,7 @@ OrderedJson summary_of(const RunState& state) {
   return {{"ok", state.ok()},
           {"captures", state.captures()},
           {"recaptures", state.counter("recapture_count")},
+          {"skipped", state.counter("skipped_samples")},
           {"peak_live_refs", state.counter("peak_live_refs")},
           {"peak_live_bytes", state.counter("peak_live_bytes")},
           {"entries_absent", state.entries("absent")},

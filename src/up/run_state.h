@@ -82,7 +82,7 @@ class RunState {
   std::string producer_says_;
 };
 
-// house.md §8: {ok, captures, recaptures, peak_live_refs, peak_live_bytes, entries_absent, entries_total, consumers, seconds}
+// house.md §8: {ok, captures, recaptures, skipped, peak_live_refs, peak_live_bytes, entries_absent, entries_total, consumers, seconds}
 std::string summary_json(const RunState& state);
 // The gate as a table, for people.
 std::string gate_table(const RunState& state);

@@ -30,11 +30,12 @@ RunState good_run() {
 }
 
 TEST(RunState, TheSummaryHasTheKeysOthersRelyOn) {
-  EXPECT_EQ(summary_json(good_run()),
-            "{\"ok\":true,\"captures\":66,\"recaptures\":18,\"peak_live_refs\":39,\"peak_live_bytes\":900,"
-            "\"entries_absent\":48,\"entries_total\":48,\"consumers\":[{\"id\":\"b4\",\"cursor\":48,\"step\":24,"
-            "\"checkpoint\":\"out/b4/demo-step24\",\"loss_first\":6.5,\"loss_last\":4.25,\"accept_len\":1.5}],"
-            "\"seconds\":1.5}\n");
+  EXPECT_EQ(
+      summary_json(good_run()),
+      "{\"ok\":true,\"captures\":66,\"recaptures\":18,\"skipped\":0,\"peak_live_refs\":39,\"peak_live_bytes\":900,"
+      "\"entries_absent\":48,\"entries_total\":48,\"consumers\":[{\"id\":\"b4\",\"cursor\":48,\"step\":24,"
+      "\"checkpoint\":\"out/b4/demo-step24\",\"loss_first\":6.5,\"loss_last\":4.25,\"accept_len\":1.5}],"
+      "\"seconds\":1.5}\n");
 }
 
 TEST(RunState, WhatIsNotKnownIsNull) {
@@ -86,6 +87,22 @@ TEST(RunState, TheTableSaysWhatTheGateAsks) {
   EXPECT_THAT(table, HasSubstr("out/b4/demo-step24"));
   EXPECT_THAT(table, HasSubstr("none"));
   EXPECT_THAT(table, HasSubstr("ok"));
+}
+
+TEST(RunState, TheTableSaysHowLongCapturesTookAndWhatHeldThemBack) {
+  EXPECT_THAT(gate_table(good_run()), testing::Not(HasSubstr("captured in")));
+  RunState state = good_run();
+  SnapshotEvent snapshot;
+  snapshot.counters = {{"capture_latency_count", 4},        {"capture_latency_ms_sum", 2000},
+                       {"capture_latency_ms_max", 900},     {"reclaim_latency_count", 1},
+                       {"reclaim_latency_ms_sum", 20},      {"reclaim_latency_ms_max", 20},
+                       {"admission_blocked_refs_ms", 1500}, {"skipped_samples", 2}};
+  state.apply("producer", snapshot);
+  const std::string table = gate_table(state);
+  EXPECT_THAT(table, HasSubstr("0.50 s on average, at most 0.90 s"));
+  EXPECT_THAT(table, HasSubstr("0.02 s on average"));
+  EXPECT_THAT(table, HasSubstr("1.50 s by max_live_refs, 0.00 s by max_live_bytes"));
+  EXPECT_THAT(table, HasSubstr("2 samples that could not be captured"));
 }
 
 TEST(RunState, TheStatusFileIsReadBack) {

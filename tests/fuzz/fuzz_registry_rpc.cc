@@ -1,8 +1,8 @@
-// libFuzzer entry: a body of the registry's RPC, for the operation that the first byte names, parsed, applied to a machine
-// and written again; then the rest as a ref.
+// libFuzzer entry: a conversation with the registry. Each line is a body of its RPC, for the operation that its first byte
+// names: parsed, applied to one machine a tenth of a second after the line before, written again; and parsed as a ref.
 // clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address -Isrc tests/fuzz/fuzz_registry_rpc.cc src/registry/message_json.cc
 //   src/registry/ref_json.cc src/fanout/*.cc src/core/sample_ref.cc src/base/{status,hash}.cc -lsimdjson -lxxhash
-//   -o fuzz_registry_rpc && ./fuzz_registry_rpc -max_len=4096
+//   -o fuzz_registry_rpc && ./fuzz_registry_rpc -max_len=8192 tests/fuzz/seeds/
 // (leave out src/fanout/*_test.cc)
 #include <cstdint>
 #include <cstdlib>
@@ -30,26 +30,41 @@ std::shared_ptr<const fanout::RunConfig> small_run() {
   return config;
 }
 
+void apply(fanout::Machine& machine, std::string_view operation, std::string_view body, std::int64_t now_us) {
+  const auto request = registry::parse_request(operation, body);
+  if (!request.ok()) return;
+  const auto outcome = machine.apply(*request, now_us);
+  if (outcome.ok()) {
+    if (!registry::parse_reply(*request, registry::reply_json(*outcome, {"run"})).ok()) std::abort();
+  } else if (registry::parse_error(500, registry::error_json(outcome.error())).code != outcome.error().code) {
+    std::abort();
+  }
+  if (!fanout::audit(machine.state(), now_us).empty()) std::abort();
+  if (!registry::parse_request(operation, registry::request_json(*request, {"run"})).ok()) std::abort();
+}
+
+void parse_as_ref(std::string_view body) {
+  const auto ref = registry::parse_ref(body);
+  if (!ref.ok()) return;
+  const auto again = registry::parse_ref(registry::ref_json(*ref, {"run"}));
+  if (!again.ok() || !(*again == *ref)) std::abort();
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  if (size == 0) return 0;
-  const auto& operations = registry::operations();
-  const std::string_view operation = operations[data[0] % operations.size()].name;
-  const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
   static const auto config = small_run();
-  if (auto request = registry::parse_request(operation, body); request.ok()) {
-    auto machine = fanout::Machine::open(config, {}, 1);
-    if (!machine.ok()) std::abort();
-    const auto outcome = machine->apply(*request, 2);
-    if (outcome.ok()) (void)registry::reply_json(*outcome, {"run"});
-    if (!fanout::audit(machine->state(), 2).empty()) std::abort();
-    const auto again = registry::parse_request(operation, registry::request_json(*request, {"run"}));
-    if (!again.ok()) std::abort();
-  }
-  if (const auto ref = registry::parse_ref(body); ref.ok()) {
-    const auto again = registry::parse_ref(registry::ref_json(*ref, {"run"}));
-    if (!again.ok() || !(*again == *ref)) std::abort();
+  const auto& operations = registry::operations();
+  auto machine = fanout::Machine::open(config, {}, 1);
+  if (!machine.ok()) std::abort();
+  std::string_view rest(reinterpret_cast<const char*>(data), size);
+  for (std::int64_t now_us = 2; !rest.empty(); now_us += 100'000) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    if (line.empty()) continue;
+    machine->on_time(now_us);
+    apply(*machine, operations[static_cast<unsigned char>(line[0]) % operations.size()].name, line.substr(1), now_us);
+    parse_as_ref(line.substr(1));
   }
   return 0;
 }

@@ -31,7 +31,7 @@ void fuzz_index(std::span<const std::byte> bytes) {
   const store::IndexLayout layout = store::IndexLayout::of(2, 4096);
   alignas(4096) static std::byte memory[64 * 1024];
   std::memset(memory, 0, sizeof memory);
-  store::IndexWriter writer(std::span(memory).first(layout.total_bytes), layout, 1);
+  store::IndexWriter writer(std::span<std::byte>(memory).first(layout.total_bytes), layout, 1);
   const std::size_t rest = layout.data_offset - layout.buckets_offset;
   std::memcpy(memory + layout.buckets_offset, bytes.data(), std::min(bytes.size(), rest));
   const auto reader = store::IndexReader::open(std::span<const std::byte>(memory).first(layout.total_bytes));

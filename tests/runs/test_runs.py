@@ -3,6 +3,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 
 import requests
 
@@ -50,11 +51,46 @@ def test_a_rank_that_dies_ends_its_trainer_which_is_started_again(make_run):
 
 
 def test_tight_limits_recapture_and_still_end_well(make_run):
+    # Windows of one step, slots for nothing but next steps: what the others trained on while b16 slept is captured again.
     run = make_run().start(FANOUT + "max_live_refs=6", FANOUT + "max_outstanding_per_consumer=2",
-                           FANOUT + "max_prefetch_per_consumer=2")
+                           FANOUT + "max_prefetch_per_consumer=2", FANOUT + "window_lookahead=1")
+    run.until(lambda: run.pid_of("train", "b16") is not None)
+    sleeper = run.pid_of("train", "b16")
+    os.kill(sleeper, signal.SIGSTOP)
+    try:
+        run.until(lambda: run.steps_of("b4") >= 4 and run.steps_of("b8") >= 4)
+    finally:
+        os.kill(sleeper, signal.SIGCONT)
     assert run.wait() == 0, run.text()
     summary = run.check_gate()
+    assert summary["recaptures"] >= 4 and summary["captures"] == 48 + summary["recaptures"]
     assert summary["peak_live_refs"] <= 6
+    assert f"= 48 + {summary['recaptures']} recaptures" in (run.folder / "up.log").read_text()
+
+
+def test_a_sample_that_is_refused_for_good_ends_the_run_at_once(make_run):
+    run = make_run().start(FANOUT + "capture_max_sample_bytes=4096")
+    began = time.monotonic()
+    assert run.wait() == 1
+    assert time.monotonic() - began < 60
+    printed = (run.folder / "up.log").read_text()
+    assert "gate:q" in printed and "cannot be captured" in printed, printed
+    run.check_nothing_is_left()
+
+
+def test_refused_samples_are_skipped_and_counted_if_the_recipe_says_so(make_run):
+    run = make_run()
+    lines = (run.folder / "prompts.jsonl").read_text().splitlines()
+    lines[5] = json.dumps({"id": "q5", "prompt": "Why is the sky blue? " * 12})
+    (run.folder / "prompts.jsonl").write_text("\n".join(lines) + "\n")
+    run.start(FANOUT + "capture_max_sample_bytes=45000", FANOUT + "skip_failed=1")
+    assert run.wait() == 0, run.text()
+    summary = run.summary()
+    assert summary["ok"] and summary["skipped"] == 1
+    assert summary["captures"] == 47 + summary["recaptures"]
+    assert [(one["cursor"], one["step"]) for one in summary["consumers"]] == [(48, 24)] * 3
+    assert "1 samples that could not be captured" in (run.folder / "up.log").read_text()
+    run.check_nothing_is_left()
 
 
 def test_a_completed_run_is_told_again_and_not_trained_again(make_run):
@@ -111,8 +147,9 @@ def test_a_launcher_killed_outright_leaves_no_process_and_can_be_started_again(m
             break
         subprocess.run(["sleep", "0.05"], check=True)
     assert processes_in(run.folder) == []
-    # What a capture cut short may still write is removed only after this time.
-    assert run.start(FANOUT + "capture_timeout_s=5").wait() == 0, run.text()
+    began = time.monotonic()
+    assert run.start().wait() == 0, run.text()
+    assert time.monotonic() - began < 120, "claims of the dead producer are taken back at once, not after capture_timeout"
     run.check_gate()
 
 

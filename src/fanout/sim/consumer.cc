@@ -229,11 +229,9 @@ bool SimConsumer::numbered(R request, ErrorCode* refused) {
 void SimConsumer::on_error(const Error& error) {
   switch (error.code) {
     case ErrorCode::kEpochFenced: session_id_.clear(); return;
-    case ErrorCode::kSessionFenced:
-      // complete_consumer was done and its answer lost beyond a restart.
-      if (world_.state().consumers[index_].row.state == ConsumerState::kCompleted) finished_ = true;
-      session_id_.clear();
-      return;
+    case ErrorCode::kConsumerCompleted: finished_ = true; return;  // complete_consumer was done and its answer lost
+    case ErrorCode::kConsumerFailed:
+    case ErrorCode::kSessionFenced: session_id_.clear(); return;
     case ErrorCode::kCursorConflict:
     case ErrorCode::kDuplicateConsumer:
     case ErrorCode::kOutOfWindow: return;

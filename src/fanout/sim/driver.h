@@ -17,7 +17,8 @@
 
 namespace levada::fanout {
 
-constexpr std::int64_t kBytesPerToken = 10;
+inline constexpr std::int64_t kSecond = 1'000'000;  // in microseconds
+inline constexpr std::int64_t kBytesPerToken = 10;
 
 // T samples of one token each, so that a sample is 10 bytes.
 inline RunConfig small_config(std::vector<ConsumerSpec> consumers, std::int64_t total, std::int64_t max_live_refs) {

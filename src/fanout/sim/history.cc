@@ -40,6 +40,7 @@ std::shared_ptr<const RunConfig> random_config(Dice& dice) {
   if (dice.one_in(4)) config->max_lead = dice.between(3, 6);
   // Captures that fail are retried for ever here: what a failed position does to a run is a test of its own.
   config->max_capture_retries = 1'000'000;
+  config->servers_keep_journal = dice.one_in(2);
   return config;
 }
 

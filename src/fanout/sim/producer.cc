@@ -61,9 +61,19 @@ void SimProducer::send(Capture& capture) {
   const ObjectKey key{capture.server, capture.order.source_index, capture.order.generation};
   const std::int64_t luck = world_.faults ? world_.dice.below(12) : 11;
   capture.phase = Capture::Phase::kReport;
+  const bool keeps_journal = world_.config().servers_keep_journal;
+  std::int64_t& answered = world_.answered[{key.server, key.position}];
+  if (keeps_journal && answered >= key.generation) {
+    capture.reply_lost = luck <= 1;
+    capture.ok = !capture.reply_lost && answered == key.generation && world_.exists(key);
+    if (capture.ok) capture.phase = Capture::Phase::kCommit;
+    return;
+  }
   if (luck == 0) {
     capture.reply_lost = true;
     world_.objects[key] = true;
+    answered = key.generation;
+    if (keeps_journal) world_.late_writers.erase(key);  // this write was that writer's
   } else if (luck == 1) {
     capture.reply_lost = true;
     world_.late_writers[key] = world_.now_us + world_.dice.between(1, world_.config().times.capture_timeout_us - 1);
@@ -73,6 +83,7 @@ void SimProducer::send(Capture& capture) {
   } else {
     world_.objects[key] = true;
     world_.late_writers.erase(key);  // the server's journal: one writer per generation
+    answered = key.generation;
     capture.ok = true;
     capture.phase = Capture::Phase::kCommit;
   }
@@ -80,9 +91,8 @@ void SimProducer::send(Capture& capture) {
 
 void SimProducer::report_failure(Capture& capture) {
   const CaptureOrder& order = capture.order;
-  FailCaptureRequest request{order.source_index, order.generation, order.nonce, "failed", true, Written::kNo, true};
+  FailCaptureRequest request{order.source_index, order.generation, order.nonce, "failed", true, Written::kNo};
   request.written = capture.reply_lost ? Written::kMaybe : Written::kNo;
-  request.journal = world_.dice.one_in(2);
   const auto answer = world_.call(request);
   if (answer) done(capture);
 }

@@ -69,6 +69,7 @@ void World::restart_server(std::int64_t server) {
   incarnation[server] += 1;
   std::erase_if(objects, [&](const auto& object) { return object.first.server == server; });
   std::erase_if(late_writers, [&](const auto& writer) { return writer.first.server == server; });
+  std::erase_if(answered, [&](const auto& entry) { return entry.first.first == server; });
 }
 
 void World::remove(const ObjectKey& key) {

@@ -82,6 +82,9 @@ class World {
   static constexpr std::int64_t kServers = 2;
   std::map<ObjectKey, bool> objects;               // those that exist
   std::map<ObjectKey, std::int64_t> late_writers;  // will write at this time
+  // The journal of servers that keep one: the generation of a position that a server answered for last. It never writes
+  // that one, or an older one, again.
+  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> answered;
   std::uint64_t incarnation[kServers] = {1, 1};
   bool exists(const ObjectKey& key) const { return objects.count(key) != 0; }
   // A restarted server has lost every object and every writer.

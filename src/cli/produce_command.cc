@@ -47,12 +47,14 @@ std::filesystem::path tokenizer_of(const std::string& target) {
 
 struct Options {
   bool new_servers = false;
+  bool retry_failed = false;
 };
 
 void describe(OptionTable& table, Options& options) {
   table.begin_room("produce");
   table.add("new_servers", &options.new_servers,
             "no capture server of an earlier start lives: what those may have written late needs no waiting for");
+  table.add("retry_failed", &options.retry_failed, "consumers that failed at an earlier start get another chance");
 }
 
 Status produce(const recipe::FanoutRecipe& recipe, const Options& options, std::stop_token stop) {
@@ -60,6 +62,7 @@ Status produce(const recipe::FanoutRecipe& recipe, const Options& options, std::
   LEVADA_ASSIGN_OR_RETURN(request.options, producer_options_of(recipe));
   request.run = run_config_of(recipe);
   request.run.servers_are_new = options.new_servers;
+  request.run.retry_failed = options.retry_failed;
   request.tokenizer = tokenizer_of(recipe.model.target_model_path);
   LEVADA_ASSIGN_OR_RETURN(const Tokens tokens, tokens_of_a_role(recipe));
   request.capture_token = tokens.capture;

@@ -75,6 +75,7 @@ class Machine {
   void create();
   Status load(const Rows& rows);
   void recover(std::int64_t now_us);
+  void give_another_chance();
 
   // consumer operations (consumer_ops.cc, session.cc)
   Outcome<RegisterReply> on(const RegisterRequest& request, std::int64_t now_us);

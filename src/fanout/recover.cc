@@ -152,12 +152,27 @@ Status Machine::load(const Rows& rows) {
   return {};
 }
 
+// Its cursor is where it was; whoever starts it again may have mended what it failed by.
+void Machine::give_another_chance() {
+  for (Consumer& c : state_.consumers) {
+    if (c.row.state != ConsumerState::kFailed) continue;
+    c.row.failure.clear();
+    c.row.client_nonce.clear();
+    set_consumer_state(c, ConsumerState::kDetached);
+  }
+  if (state_.run.status != RunStatus::kFailed && state_.run.status != RunStatus::kCompletedWithFailures) return;
+  state_.run.status = RunStatus::kDraining;  // until a consumer is left
+  state_.run.fail_reason.clear();
+  state_.mark_run();
+}
+
 void Machine::recover(std::int64_t now_us) {
   const Times& times = state_.config().times;
   const bool writers_may_live = !state_.config().servers_are_new;
   const std::int64_t quiet_us = writers_may_live ? now_us + times.capture_timeout_us : 0;
   state_.run.registry_epoch += 1;
   state_.mark_run();
+  if (state_.config().retry_failed) give_another_chance();
   // A drained run that is started again with consumers left goes on.
   const bool unfinished =
       std::any_of(state_.consumers.begin(), state_.consumers.end(), [](const Consumer& c) { return !c.is_terminal(); });

@@ -63,6 +63,9 @@ struct RunConfig {
   bool servers_keep_journal = true;
   // At this opening no capture server that an earlier one knew lives any more: nothing is written late.
   bool servers_are_new = false;
+  // This opening is a launch of its own: consumers that failed in an earlier one, and a run that failed by them, get another
+  // chance.
+  bool retry_failed = false;
   bool abort_on_consumer_failure = false;
   std::int64_t max_lead = 0;  // a leader waits when this many positions ahead of the slowest consumer; 0: never
   Times times;

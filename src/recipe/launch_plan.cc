@@ -139,7 +139,8 @@ Command producer_command(const FanoutRecipe& recipe, const PlanContext& context)
   command.label = "producer";
   command.kind = RoleKind::kProducer;
   command.argv = role_argv(context, "produce");
-  if (recipe.managed) command.first_argv = {"--new-servers"};
+  command.first_argv = {"--retry-failed"};
+  if (recipe.managed) command.first_argv.push_back("--new-servers");
   if (recipe.on_cuda()) command.env.push_back({"CUDA_VISIBLE_DEVICES", ""});  // it has no use for a GPU
   command.env.push_back(secret(kCaptureTokenEnv, context.capture_token));
   command.env.push_back(secret(kRegistryTokenEnv, context.registry_token));

@@ -132,8 +132,8 @@ class Run:
         file = (self.folder / "out" / consumer / "draft/model.safetensors").read_bytes()
         return array.array("f", file[8 + int.from_bytes(file[:8], "little"):])
 
-    def check_gate(self, recaptures=None, step_samples=2):
-        """What every run must end with, whatever happened to it."""
+    def check_gate(self, recaptures=None, step_samples=2, told_losses=True):
+        """What every run must end with, whatever happened to it. Who completed at an earlier start tells no losses."""
         summary = self.summary()
         assert summary["ok"], self.text()
         assert summary["entries_absent"] == summary["entries_total"] == self.prompts
@@ -145,7 +145,8 @@ class Run:
         for one in summary["consumers"]:
             assert (one["cursor"], one["step"]) == (self.prompts, steps)
             assert one["checkpoint"].endswith(f"gate-step{steps}") and os.path.isdir(one["checkpoint"])
-            assert one["loss_first"] > 0 and one["loss_last"] > 0 and one["accept_len"] >= 1
+            if told_losses:
+                assert one["loss_first"] > 0 and one["loss_last"] > 0 and one["accept_len"] >= 1
             draft = self.folder / "out" / one["id"] / "draft"
             assert (draft / "config.json").exists() and (draft / "model.safetensors").exists()
         self.check_nothing_is_left()

@@ -136,6 +136,21 @@ def test_a_stopped_run_is_taken_up_again(make_run):
     run.check_gate()
 
 
+def test_a_failed_run_is_taken_up_again_once_its_cause_is_gone(make_run):
+    run = make_run().start("training.save_interval=2")
+    run.until(lambda: run.steps_of("b4") >= 5)
+    run.launcher.send_signal(signal.SIGINT)
+    assert run.wait(60) == 130, run.text()
+    damaged = run.folder / "out/b4/gate-latest/optimizer.safetensors"
+    good = damaged.read_bytes()
+    damaged.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    assert run.start("training.save_interval=2").wait() == 1
+    assert "optimizer.safetensors" in run.text()
+    damaged.write_bytes(good)
+    assert run.start("training.save_interval=2").wait() == 0, run.text()
+    run.check_gate(told_losses=False)
+
+
 def test_a_launcher_killed_outright_leaves_no_process_and_can_be_started_again(make_run):
     run = make_run().start()
     run.until(lambda: run.steps_of("b4") >= 2)

@@ -14,7 +14,7 @@ ROLES = [("serve",), ("produce",), ("train", "b4"), ("train", "b8"), ("train", "
 @pytest.mark.parametrize("seed", range(ROUNDS))
 def test_killed_roles_come_back_and_nothing_is_lost(make_run, seed):
     rng = random.Random(seed)
-    run = make_run().start("levada.max_restarts=20", "training.save_interval=4", FANOUT + "capture_timeout_s=3",
+    run = make_run().start("levada.max_restarts=20", "training.save_interval=4",
                            FANOUT + "consumer_heartbeat_interval_s=0.5", FANOUT + "consumer_heartbeat_timeout_s=5",
                            FANOUT + "lease_ttl_s=5", FANOUT + "read_margin_s=1")
     run.until(lambda: run.pid_of("produce") is not None)

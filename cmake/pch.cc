@@ -1,0 +1,1 @@
+// Only here so that a precompiled header has a target to belong to.

@@ -1,14 +1,13 @@
 # levada: `make run` serves a real model on this machine; `make test` proves it. `make help` lists the rest.
 # Every target installs what it needs first (Debian 12; root or sudo; see scripts/setup.sh) and is quick when run again.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test bench lint interop clean killer
+.PHONY: help setup build run test bench lint interop clean
 
 help:
 	@echo "make run      set up, build, serve SmolLM2 on the CPU at http://127.0.0.1:30000 and train three drafts on it"
 	@echo "make build    set up and build build/release/levada"
 	@echo "make test     set up, build, and run every test (release, ASan+UBSan, TSan, Python clients)"
 	@echo "make bench    run the benches and print their JSON"
-	@echo "make killer   whole runs whose processes are killed at random (ten minutes; not part of make test yet)"
 	@echo "make lint     check formatting, room boundaries and file lengths"
 	@echo "make interop  read a draft trained here with SpecForge's module (downloads gigabytes once)"
 	@echo "make clean    remove build/ (downloads stay in the per-user cache)"
@@ -30,9 +29,6 @@ bench: build
 
 lint: setup
 	@scripts/lint.sh
-
-killer: build
-	@.deps/venv/bin/python -m pytest -q -p no:cacheprovider tests/runs --binary build/release/levada
 
 interop: build
 	@scripts/interop.sh

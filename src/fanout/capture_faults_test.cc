@@ -156,6 +156,15 @@ TEST_F(CaptureFaults, F22ADuplicateCompleteIsANoOpAndAStaleOneIsGarbage) {
   EXPECT_EQ(driver_.state().garbage.count({other.source_index, other.generation}), 1u) << "what it wrote is removed";
 }
 
+// Found by fuzzing: a generation that is queued was sent to nobody, whoever says that it is complete.
+TEST_F(CaptureFaults, F22ACompletionOfWhatWasNeverClaimedLeavesNothing) {
+  driver_.join(0);
+  ASSERT_EQ(driver_.entry(0), EntryState::kQueued);
+  EXPECT_EQ(driver_.call(CompleteCaptureRequest{0, 1, "0.1.0"}).error().code, ErrorCode::kStaleGeneration);
+  EXPECT_TRUE(driver_.state().garbage.empty());
+  driver_.finish(driver_.claim().at(0));
+}
+
 TEST_F(CaptureFaults, F23AFailedRemovalStaysCountedAndIsTriedAgain) {
   driver_.join_all();
   driver_.capture_all();

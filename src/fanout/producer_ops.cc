@@ -117,7 +117,8 @@ Error Machine::stale(std::int64_t p, std::int64_t generation, bool may_write_lat
                                                      text(p) + " is over: remove what it wrote"};
   const bool is_present = state_.is_live(p) && row.generation == generation;
   if (is_present && may_write_later) await_late_write(state_, p, now_us);
-  if (is_present || generation < 1 || generation > row.generation) return error;
+  const bool was_never_sent = row.state == EntryState::kQueued && row.generation == generation;
+  if (is_present || was_never_sent || generation < 1 || generation > row.generation) return error;
   const GarbageKey key{p, generation};
   const auto [found, is_new] = state_.garbage.try_emplace(key);
   Garbage& garbage = found->second;

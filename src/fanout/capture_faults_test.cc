@@ -29,10 +29,7 @@ TEST_F(CaptureFaults, F01ALostReplyKeepsTheGenerationWhereTheServerHasAJournal) 
   EXPECT_EQ(driver_.state().live_refs, live) << "what may be written keeps its slot";
   driver_.advance_us(kSecond);
   const auto again = driver_.claim().at(0);
-  EXPECT_EQ(again.source_index, order.source_index);
-  EXPECT_EQ(again.generation, order.generation);
-  EXPECT_EQ(again.attempt, 1);
-  EXPECT_TRUE(again.replace);
+  expect_sent_again(again, order);
   EXPECT_NE(again.nonce, order.nonce);
   // The first attempt's late answer is not accepted; the second's is.
   EXPECT_EQ(driver_.call(MarkCommittingRequest{0, order.generation, order.nonce, ref_for(order), 10}).error().code,

@@ -36,10 +36,7 @@ TEST_F(RestartFaults, F10ACaptureInterruptedBeforeItsAnswerIsSentAgainInItsSlot)
   EXPECT_EQ(driver_.state().live_refs, live);
   driver_.advance_us(kSecond);
   const auto again = driver_.claim().at(0);
-  EXPECT_EQ(again.source_index, order.source_index);
-  EXPECT_EQ(again.generation, order.generation);
-  EXPECT_EQ(again.attempt, 1);
-  EXPECT_TRUE(again.replace);
+  expect_sent_again(again, order);
   EXPECT_EQ(driver_.call(CompleteCaptureRequest{order.source_index, order.generation, order.nonce}).error().code,
             ErrorCode::kStaleGeneration);
   driver_.finish(again);

@@ -165,4 +165,12 @@ class Driver {
   std::int64_t claim_id_ = 0;
 };
 
+// `again` is the first further attempt at what `order` asked for, under its generation.
+inline void expect_sent_again(const CaptureOrder& again, const CaptureOrder& order) {
+  EXPECT_EQ(again.source_index, order.source_index);
+  EXPECT_EQ(again.generation, order.generation);
+  EXPECT_EQ(again.attempt, 1);
+  EXPECT_TRUE(again.replace);
+}
+
 }  // namespace levada::fanout

@@ -160,11 +160,20 @@ Result<typename R::Reply> Session::numbered(
     R request, const std::function<std::optional<typename R::Reply>(const fanout::RegisterReply&)>& done_before) {
   std::lock_guard turn(turn_);
   Patience patience(clock_, pause_, options_.outage_us);
+  std::optional<std::int64_t> asked_in;  // the session epoch of the try before
   for (;;) {
+    fanout::RegisterReply session;
     {
       std::lock_guard lock(mutex_);
-      request.key = {registration_.session_id, registration_.session_epoch, last_op_ + 1};
+      session = registration_;
+      request.key = {session.session_id, session.session_epoch, last_op_ + 1};
     }
+    // A new session numbers from one, so the registry can't know the try before by its number. Any thread may have
+    // registered meanwhile.
+    if (asked_in.value_or(session.session_epoch) != session.session_epoch) {
+      if (auto done = done_before(session)) return *std::move(done);
+    }
+    asked_in = session.session_epoch;
     auto reply = registry_.call(request);
     if (reply.ok()) {
       std::lock_guard lock(mutex_);
@@ -173,7 +182,6 @@ Result<typename R::Reply> Session::numbered(
     }
     if (is_fenced(reply.error().code)) {
       LEVADA_RETURN_IF_ERROR(register_again(request.key.session_epoch));
-      if (auto done = done_before(registration())) return *std::move(done);
     } else if (!fanout::is_retryable(reply.error().code)) {
       return status_of(reply.error());
     } else if (!patience.wait()) {

@@ -91,6 +91,20 @@ TEST_F(SessionTest, F12AnAckWhoseReplyARestartSwallowedIsRecognised) {
   EXPECT_TRUE(session_.advance(2, 4, 2).ok());  // numbered from one again
 }
 
+TEST_F(SessionTest, F12AnAckWhoseReplyARestartSwallowedIsRecognisedWhenTheHeartbeatRegisteredFirst) {
+  ASSERT_TRUE(session_.open().ok());
+  lose_replies<fanout::AdvanceRequest>(1);
+  pause_.on_wait = [&] {
+    pause_.on_wait = nullptr;
+    registry_.restart();
+    std::int64_t sent_us = 0;
+    EXPECT_TRUE(session_.heartbeat(true, {}, sent_us).ok());
+  };
+  EXPECT_TRUE(session_.advance(0, 2, 1).ok());
+  EXPECT_EQ(registry_.cursor(0), 2);
+  EXPECT_TRUE(session_.advance(2, 4, 2).ok());
+}
+
 TEST_F(SessionTest, F12AnAckThatNeverArrivedIsMadeAfterTheRestart) {
   ASSERT_TRUE(session_.open().ok());
   registry_.restart();

@@ -31,7 +31,7 @@ std::string of_layer(const char* name, std::size_t layer) { return std::string(n
 }  // namespace
 
 DflashDraft::DflashDraft(DraftGeometry geometry, DraftOps& ops, Scratch& scratch)
-    : geometry_(std::move(geometry)), ops_(ops), scratch_(scratch), attention_(geometry_, ops, scratch) {
+    : geometry_(std::move(geometry)), ops_(ops), scratch_(scratch), attention_(ops.make_attention(geometry_, scratch)) {
   saved_.resize(static_cast<std::size_t>(geometry_.layers));
   x_.resize(saved_.size() + 1);
 }
@@ -78,7 +78,7 @@ void DflashDraft::forward_layer(const DraftBatch& batch, const DraftLayerTensors
   linear(context_, w.kv, w.kv_bias, saved.context_kv);
   saved.attended = rows(of_layer("attended", layer), count, g.q_width());
   saved.lse = scratch_.get(of_layer("lse", layer), {count * g.heads}, at::kFloat);
-  attention_.forward(batch, g.windows[layer], w, saved.qkv, saved.context_kv, saved.attended, saved.lse);
+  attention_->forward(batch, g.windows[layer], w, saved.qkv, saved.context_kv, saved.attended, saved.lse);
 
   saved.middle = rows(of_layer("middle", layer), count, g.hidden);
   at::addmm_out(saved.middle, x_[layer], saved.attended, w.o.t());
@@ -140,7 +140,7 @@ void DflashDraft::backward_attention(const DraftBatch& batch, const DraftLayerTe
   product(dx, w.o, dattended);
   const at::Tensor dqkv = rows("dqkv", count, g.qkv_width());
   const at::Tensor dcontext_kv = rows("dcontext_kv", batch.keys(), 2 * g.kv_width());
-  attention_.backward(batch, g.windows[layer], w, dw, saved.qkv, saved.context_kv, saved.attended, dattended, saved.lse,
+  attention_->backward(batch, g.windows[layer], w, dw, saved.qkv, saved.context_kv, saved.attended, dattended, saved.lse,
                       dqkv, dcontext_kv);
 
   const at::Tensor normed = rows("normed", count, g.hidden), dnormed = rows("dnormed", count, g.hidden);
@@ -158,7 +158,7 @@ void DflashDraft::backward_attention(const DraftBatch& batch, const DraftLayerTe
 
 BlockAttention::Context DflashDraft::context_keys(const DraftBatch& batch, const DraftTensors& weights,
                                                   std::size_t layer) {
-  return attention_.project_context(batch, weights.layers[layer], saved_[layer].context_kv);
+  return attention_->project_context(batch, weights.layers[layer], saved_[layer].context_kv);
 }
 
 }  // namespace levada::nn

@@ -67,7 +67,8 @@ Case step_case(std::int32_t requests, std::int32_t samples, const text::Tokenize
   options.max_running_requests = requests;
   options.chunked_prefill_size = requests * kPromptTokens;
   const std::int32_t pages = requests * kPagesPerRequest;
-  sched::Scheduler scheduler(options, {1'000'000, pages, kVocab, {2}}, layout, executor, sink, tokenizer, clock, metrics);
+  sched::Scheduler scheduler(options, {1'000'000, pages, kVocab, {2}}, layout, executor, sink, tokenizer, clock,
+                             metrics);
   for (std::int32_t i = 0; i < requests; ++i) LEVADA_CHECK(scheduler.submit(request(i)).ok(), "it never stops");
   scheduler.step();  // prefill of all
   scheduler.step();  // first decode, looked ahead

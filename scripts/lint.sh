@@ -32,7 +32,7 @@ third_party 'simdjson' 'files|text|serve|registry'
 third_party 'nlohmann/' 'consumer|producer|model|recipe|serve|train|registry|up|(files|text)/.*_test\.cc'
 third_party 'sqlite3\.h|libpq-fe\.h' 'registry'
 third_party 'dlfcn' 'device|nn'
-third_party 'cuda' 'device'
+third_party 'cuda' '[a-z]+/cuda'
 
 # The clock is injected everywhere above base.
 if grep -rnE '(steady_clock|system_clock|high_resolution_clock)::now' src --include='*.h' --include='*.cc' |

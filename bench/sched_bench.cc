@@ -11,10 +11,10 @@
 namespace levada::bench {
 namespace {
 
-constexpr std::int32_t kRequests = 64;
 constexpr std::int32_t kPromptTokens = 128;
 constexpr std::int32_t kPageSize = 16;
-constexpr std::int32_t kPages = 32'768;
+constexpr std::int32_t kPagesPerRequest = 512;  // contexts grow by a token a sample
+constexpr std::int32_t kMostSteps = 5000;
 constexpr std::int32_t kVocab = 30'000;
 
 // Answers when told, with tokens that differ from row to row and step to step.
@@ -56,36 +56,41 @@ core::Request request(std::int32_t number) {
   return request;
 }
 
-}  // namespace
-
-std::vector<Case> run_sched_bench(double scale, const text::Tokenizer* tokenizer) {
+// One sample is one step of `requests` that decode with one step of lookahead.
+Case step_case(std::int32_t requests, std::int32_t samples, const text::Tokenizer* tokenizer) {
   SystemClock clock;
   Metrics metrics;
   NullExecutor executor;
   CountingSink sink;
   const core::KvLayout layout(kPageSize, {{"k", "target", DType::kBF16, 1, {0}}});
   sched::Options options;
-  options.max_running_requests = kRequests;
-  options.chunked_prefill_size = kRequests * kPromptTokens;
-  sched::Scheduler scheduler(options, {1'000'000, kPages, kVocab, {2}}, layout, executor, sink, tokenizer, clock,
+  options.max_running_requests = requests;
+  options.chunked_prefill_size = requests * kPromptTokens;
+  const std::int32_t pages = requests * kPagesPerRequest;
+  sched::Scheduler scheduler(options, {1'000'000, pages, kVocab, {2}}, layout, executor, sink, tokenizer, clock,
                              metrics);
-  for (std::int32_t i = 0; i < kRequests; ++i) LEVADA_CHECK(scheduler.submit(request(i)).ok(), "it never stops");
+  for (std::int32_t i = 0; i < requests; ++i) LEVADA_CHECK(scheduler.submit(request(i)).ok(), "it never stops");
   scheduler.step();  // prefill of all
   scheduler.step();  // first decode, looked ahead
 
-  // Contexts grow by a token a sample: the number of samples bounds them.
   Sampling sampling;
-  sampling.samples = std::clamp(static_cast<std::int32_t>(2000 * scale), 1, 5000);
-  std::vector<Case> cases;
-  cases.push_back(sample_us(
-      "step_64r", sampling, [&] { executor.complete_one(); }, [&] { scheduler.step(); }));
-  LEVADA_CHECK(sink.count >= kRequests * sampling.samples, "every step advanced every request");
+  sampling.samples = samples;
+  Case result = sample_us(
+      "step_" + std::to_string(requests) + "r", sampling, [&] { executor.complete_one(); }, [&] { scheduler.step(); });
+  LEVADA_CHECK(sink.count >= requests * samples, "every step advanced every request");
   // Nothing may stay unfinished when the pages go.
   scheduler.stop();
   scheduler.step();
   executor.complete_one();
   scheduler.step();
-  return cases;
+  return result;
+}
+
+}  // namespace
+
+std::vector<Case> run_sched_bench(double scale, const text::Tokenizer* tokenizer) {
+  const auto samples = [&](double full) { return std::clamp(static_cast<std::int32_t>(full * scale), 1, kMostSteps); };
+  return {step_case(64, samples(2000), tokenizer), step_case(512, samples(500), tokenizer)};
 }
 
 }  // namespace levada::bench

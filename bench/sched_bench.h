@@ -2,8 +2,9 @@
 // Owner: none, a function.
 // Thread: the caller's.
 // Invariant: case names are those of house.md §8; the executor computes nothing, so only plan + apply are measured.
-// step_64r: 64 requests decode with one step of lookahead, 128 prompt tokens each, pages of 16 tokens; one sample is one
-// Scheduler::step() = mailbox, apply 64 tokens (finish rule and text included), plan 64 rows, submit, deltas, gauges.
+// step_64r, step_512r: so many requests decode with one step of lookahead, 128 prompt tokens each, pages of 16 tokens;
+// one sample is one Scheduler::step() = mailbox, apply a token each (finish rule and text included), plan a row each,
+// submit, deltas, gauges.
 #pragma once
 
 #include <vector>

@@ -6,7 +6,7 @@ bad=0
 complain() { echo "lint: $*"; bad=1; }
 
 # What the checks below read; with nothing to read they would all pass.
-sources=$(git ls-files '*.h' '*.cc') || complain "git ls-files failed: is this a git checkout?"
+sources=$(git ls-files '*.h' '*.cc' '*.cu') || complain "git ls-files failed: is this a git checkout?"
 [ -n "$sources" ] || complain "git lists no source files: nothing was checked"
 
 # A room's include root shows only the rooms it names; relative includes would get around it.
@@ -19,10 +19,11 @@ third_party() {
   local pattern=$1 allowed=$2 file
   while IFS= read -r file; do
     [[ "$file" =~ ^src/($allowed)(/|$) ]] || complain "$file includes $pattern: only src/($allowed) may"
-  done < <(grep -rlE "#include <($pattern)" src --include='*.h' --include='*.cc')
+  done < <(grep -rlE "#include <($pattern)" src --include='*.h' --include='*.cc' --include='*.cu')
 }
 third_party 'ATen/|torch/|c10/' 'nn|model|train'
 third_party 'boost/asio|boost/beast' 'http'
+third_party 'cuda|cublas|flashinfer/|cute/|cutlass/' '[a-z]+/cuda'
 third_party 'yaml-cpp/' 'recipe'
 third_party 'prometheus/' 'base'
 third_party 'spdlog/' 'base'
@@ -32,7 +33,7 @@ third_party 'simdjson' 'files|text|serve|registry'
 third_party 'nlohmann/' 'consumer|producer|model|recipe|serve|train|registry|up|(files|text)/.*_test\.cc'
 third_party 'sqlite3\.h|libpq-fe\.h' 'registry'
 third_party 'dlfcn' 'device|nn'
-third_party 'cuda' 'device'
+third_party 'cuda' '[a-z]+/cuda'
 
 # The clock is injected everywhere above base.
 if grep -rnE '(steady_clock|system_clock|high_resolution_clock)::now' src --include='*.h' --include='*.cc' |

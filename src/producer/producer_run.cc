@@ -21,6 +21,8 @@
 namespace levada::producer {
 namespace {
 
+// A call's body is at most 1 MiB (LIMIT); what is longer than this isn't even read.
+constexpr std::size_t kMaxReadBytes = 2 << 20;
 constexpr std::int64_t kFirstDescribeTimeoutUs = 5'000'000;
 constexpr std::int64_t kServerPauseUs = 500'000;
 constexpr std::int64_t kGoodbyeUs = 1'000'000;  // the last answers reach their callers
@@ -192,6 +194,7 @@ class ProducerProcess {
     http::ServerOptions options;
     options.host = request_.registry_host;
     options.port = request_.registry_port;
+    options.max_body_bytes = kMaxReadBytes;
     LEVADA_ASSIGN_OR_RETURN(http_, http::Server::listen(options, metrics_));
     LEVADA_RETURN_IF_ERROR(registry::mount_registry(*http_, *registry_,
                                                     {request_.registry_token, request_.registry_admin_token}, context));

@@ -28,7 +28,8 @@ class BlockAttention {
   struct Context {
     at::Tensor k, v;
   };
-  virtual Context project_context(const DraftBatch& batch, const DraftLayerTensors& w, const at::Tensor& context_kv) = 0;
+  virtual Context project_context(const DraftBatch& batch, const DraftLayerTensors& w,
+                                  const at::Tensor& context_kv) = 0;
 };
 
 }  // namespace levada::nn

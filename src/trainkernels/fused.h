@@ -2,7 +2,8 @@
 // what the GPU trains with. A block row attends to two sets of keys, its sample's context and its own block, with one
 // softmax over both; no score and no mask ever lies in memory.
 // Owner: the trainer's operations; all memory is the caller's and lies where the kernels run.
-// Thread: one at a time. Work is queued on `stream` and done in order; nothing here waits.
+// Thread: one at a time. Work is queued on the current device's default stream, which is libtorch's too: it is done in
+// order with libtorch's products, and nothing here waits for it.
 // Invariant: activations are float or Bf16 (`Element`), arithmetic float32, rounded where the reference rounds its
 // activations. Sums go through partial sums in a fixed order: equal inputs give equal bits.
 #pragma once
@@ -91,9 +92,6 @@ class FusedKernels {
                        float* first, float* second, void* weights) = 0;
   // *result (on the device) = sum of squares; partial: kPartialRows doubles.
   virtual Status sum_of_squares(const float* values, std::int64_t count, double* partial, double* result) = 0;
-
-  // Where the following calls queue their work; null: the device's default stream.
-  virtual void use_stream(void* stream) = 0;
 };
 
 // Plain loops on the CPU: what the GPU's kernels are compared with, and what CI trains with in their place.

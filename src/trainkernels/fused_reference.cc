@@ -222,8 +222,8 @@ class ReferenceKernels final : public FusedKernels {
   }
   Status cross_entropy(Element type, std::int64_t rows, std::int64_t width, const void* logits,
                        const std::int64_t* labels, float* nll, float* norm, std::int64_t* argmax) override {
-    return by_type(
-        type, [&](auto* t) { rows_of(t).cross_entropy(rows, width, in(logits, t), labels, nll, norm, argmax); });
+    return by_type(type,
+                   [&](auto* t) { rows_of(t).cross_entropy(rows, width, in(logits, t), labels, nll, norm, argmax); });
   }
   Status cross_entropy_backward(Element type, std::int64_t rows, std::int64_t width, void* logits,
                                 const std::int64_t* labels, const float* norm, const float* coefficient) override {
@@ -233,14 +233,12 @@ class ReferenceKernels final : public FusedKernels {
   }
   Status adamw(Element type, const Adam& adam, std::int64_t count, const float* grad, float* master, float* first,
                float* second, void* weights) override {
-    return by_type(
-        type, [&](auto* t) { rows_of(t).adamw(adam, count, grad, master, first, second, out(weights, t)); });
+    return by_type(type, [&](auto* t) { rows_of(t).adamw(adam, count, grad, master, first, second, out(weights, t)); });
   }
   Status sum_of_squares(const float* values, std::int64_t count, double*, double* result) override {
     *result = trainkernels::sum_of_squares(values, count);
     return {};
   }
-  void use_stream(void*) override {}
 };
 
 }  // namespace

@@ -12,7 +12,8 @@ constexpr float kLog2e = 1.4426950408889634f;
 
 template <int D>
 struct Shape {
-  static constexpr int kStride = D + 8;  // of a shared row: shifts rows by four banks, so that ldmatrix meets no conflict
+  static constexpr int kStride =
+      D + 8;  // of a shared row: shifts rows by four banks, so that ldmatrix meets no conflict
   static constexpr int kTile = kTileRows * kStride;
 };
 

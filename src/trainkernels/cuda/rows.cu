@@ -169,7 +169,9 @@ __global__ void silu_mul_kernel(std::int64_t rows, std::int64_t width, const T* 
   const std::int64_t at = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
   if (at >= rows * width) return;
   const T* gate = gate_up + at / width * 2 * width + at % width;
-  struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Part { T at[N]; };
+  struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Part {
+    T at[N];
+  };
   const Part g = *reinterpret_cast<const Part*>(gate), u = *reinterpret_cast<const Part*>(gate + width);
   Part result;
 #pragma unroll
@@ -185,7 +187,9 @@ __global__ void silu_mul_backward_kernel(std::int64_t rows, std::int64_t width, 
   const std::int64_t at = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
   if (at >= rows * width) return;
   const std::int64_t to = at / width * 2 * width + at % width;
-  struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Part { T at[N]; };
+  struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Part {
+    T at[N];
+  };
   const Part g = *reinterpret_cast<const Part*>(gate_up + to), u = *reinterpret_cast<const Part*>(gate_up + to + width);
   const Part d = *reinterpret_cast<const Part*>(dout + at);
   Part dgate, dup;
@@ -243,7 +247,9 @@ __global__ void sum_kernel(const double* partial, int count, double* result) {
   if (threadIdx.x == 0) *result = sum;
 }
 
-int partial_rows(std::int64_t rows) { return static_cast<int>(std::clamp<std::int64_t>(rows / kRows, 1, kPartialRows)); }
+int partial_rows(std::int64_t rows) {
+  return static_cast<int>(std::clamp<std::int64_t>(rows / kRows, 1, kPartialRows));
+}
 
 }  // namespace
 
@@ -285,11 +291,11 @@ void silu_mul(Element type, std::int64_t rows, std::int64_t width, const void* g
   by_type(type, [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;
     if (width % 8 == 0) {
-      silu_mul_kernel<T, 8><<<blocks_for(rows * width, kThreads * 8), kThreads, 0, stream>>>(rows, width, in(gate_up, t),
-                                                                                            out(to, t));
+      silu_mul_kernel<T, 8>
+          <<<blocks_for(rows * width, kThreads * 8), kThreads, 0, stream>>>(rows, width, in(gate_up, t), out(to, t));
     } else {
-      silu_mul_kernel<T, 1><<<blocks_for(rows * width, kThreads), kThreads, 0, stream>>>(rows, width, in(gate_up, t),
-                                                                                        out(to, t));
+      silu_mul_kernel<T, 1>
+          <<<blocks_for(rows * width, kThreads), kThreads, 0, stream>>>(rows, width, in(gate_up, t), out(to, t));
     }
   });
 }

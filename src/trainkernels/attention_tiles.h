@@ -12,7 +12,7 @@
 
 #include "trainkernels/fused.h"
 
-namespace levada::nn {
+namespace levada::trainkernels {
 
 // A sample's rows of a batch.
 struct TileSource {
@@ -21,12 +21,12 @@ struct TileSource {
 };
 
 struct AttentionTiles {
-  std::vector<trainkernels::QueryTile> queries;
-  std::vector<trainkernels::KeyTile> keys;
+  std::vector<QueryTile> queries;
+  std::vector<KeyTile> keys;
 };
 
 // begin, end: per row of the batch, the context keys it sees; both ascend within a sample, or the row sees nothing.
 AttentionTiles make_attention_tiles(std::span<const TileSource> samples, std::int64_t block,
                                     std::span<const std::int64_t> begin, std::span<const std::int64_t> end);
 
-}  // namespace levada::nn
+}  // namespace levada::trainkernels

@@ -1,13 +1,9 @@
-#include "nn/attention_tiles.h"
+#include "trainkernels/attention_tiles.h"
 
 #include <algorithm>
 
-namespace levada::nn {
+namespace levada::trainkernels {
 namespace {
-
-using trainkernels::KeyTile;
-using trainkernels::kTileRows;
-using trainkernels::QueryTile;
 
 std::int32_t narrow(std::int64_t value) { return static_cast<std::int32_t>(value); }
 
@@ -77,4 +73,4 @@ AttentionTiles make_attention_tiles(std::span<const TileSource> samples, std::in
   return tiles;
 }
 
-}  // namespace levada::nn
+}  // namespace levada::trainkernels

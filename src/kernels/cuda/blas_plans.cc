@@ -139,6 +139,10 @@ Result<std::vector<cublasLtMatmulHeuristicResult_t>> candidates(cublasLtHandle_t
   const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, decltype(&cublasLtMatmulPreferenceDestroy)>
       owner(wanted, cublasLtMatmulPreferenceDestroy);
   const auto bytes = static_cast<std::uint32_t>(alignment);
+  const std::uint32_t reductions =
+      CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;  // split sums are not rounded before they meet
+  cublasLtMatmulPreferenceSetAttribute(wanted, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
+                                       sizeof reductions);
   cublasLtMatmulPreferenceSetAttribute(wanted, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
   for (const auto attribute :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,

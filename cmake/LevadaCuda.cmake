@@ -5,6 +5,8 @@
 # levada_cuda_test(NAME kernels_cuda_test ROOM kernels [USES …] SRCS … [LIBS …])   a test binary over the room's objects. Not
 #     a ctest: it fails where there is no GPU. Tests run it on the GPU machine (docs/measurements.md).
 #
+# levada_cuda_program(NAME kernels_cuda_bench ROOM kernels [USES …] SRCS … [LIBS …])   a program over them, built when asked for.
+#
 # Sources see the room itself and the rooms in USES, by their headers alone: what a static library of those rooms defines is
 # linked into the module only from LEVADA_CUDA_LIBRARIES below, none of which knows libtorch.
 #
@@ -109,18 +111,28 @@ function(levada_cuda_module)
   add_dependencies(levada_cuda ${parts})
 endfunction()
 
+function(levada_cuda_program)
+  cmake_parse_arguments(PROGRAM "" "NAME;ROOM" "USES;SRCS;LIBS" ${ARGN})
+  if(NOT LEVADA_CUDA)
+    return()
+  endif()
+  get_property(objects GLOBAL PROPERTY LEVADA_CUDA_OBJECTS_${PROGRAM_ROOM})
+  add_executable(${PROGRAM_NAME} EXCLUDE_FROM_ALL ${PROGRAM_SRCS} ${objects})
+  add_dependencies(${PROGRAM_NAME} levada_${PROGRAM_ROOM}_cuda)
+  target_include_directories(${PROGRAM_NAME} SYSTEM PRIVATE "${LEVADA_CUDA_ROOT}/include")
+  list(TRANSFORM PROGRAM_USES PREPEND levada_ OUTPUT_VARIABLE rooms)
+  target_link_libraries(${PROGRAM_NAME} PRIVATE levada_${PROGRAM_ROOM} ${rooms} ${LEVADA_CUDA_LIBRARIES} ${PROGRAM_LIBS}
+    "${LEVADA_CUDA_ROOT}/lib64/libcudart.so" "${LEVADA_CUDA_ROOT}/lib64/libcublasLt.so")
+  target_link_options(${PROGRAM_NAME} PRIVATE "-Wl,-rpath,${LEVADA_CUDA_ROOT}/lib64")
+endfunction()
+
 function(levada_cuda_test)
   cmake_parse_arguments(TEST "" "NAME;ROOM" "USES;SRCS;LIBS" ${ARGN})
   if(NOT LEVADA_CUDA)
     return()
   endif()
-  get_property(objects GLOBAL PROPERTY LEVADA_CUDA_OBJECTS_${TEST_ROOM})
-  add_executable(${TEST_NAME} ${TEST_SRCS} ${objects})
-  add_dependencies(${TEST_NAME} levada_${TEST_ROOM}_cuda)
-  target_include_directories(${TEST_NAME} SYSTEM PRIVATE "${LEVADA_CUDA_ROOT}/include")
-  list(TRANSFORM TEST_USES PREPEND levada_ OUTPUT_VARIABLE rooms)
-  target_link_libraries(${TEST_NAME} PRIVATE levada_${TEST_ROOM} ${rooms} ${LEVADA_CUDA_LIBRARIES} ${TEST_LIBS} levada_test_main
-    "${LEVADA_CUDA_ROOT}/lib64/libcudart.so" "${LEVADA_CUDA_ROOT}/lib64/libcublasLt.so")
+  levada_cuda_program(${ARGN})
+  set_target_properties(${TEST_NAME} PROPERTIES EXCLUDE_FROM_ALL OFF)
+  target_link_libraries(${TEST_NAME} PRIVATE levada_test_main)
   levada_compile_as_test(${TEST_NAME})
-  target_link_options(${TEST_NAME} PRIVATE "-Wl,-rpath,${LEVADA_CUDA_ROOT}/lib64")
 endfunction()

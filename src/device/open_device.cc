@@ -5,6 +5,7 @@
 #include "device/cpu_device.h"
 #include "device/cuda/factory.h"
 #include "device/device.h"
+#include "device/module.h"
 
 namespace levada::device {
 namespace {
@@ -19,6 +20,15 @@ std::filesystem::path module_path() {
 }
 
 Result<std::unique_ptr<Device>> open_cuda(int index) {
+  LEVADA_ASSIGN_OR_RETURN(void* open, cuda_module_symbol(kOpenCudaDevice));
+  Result<std::unique_ptr<Device>> result = unavailable("the module gave no answer");
+  reinterpret_cast<OpenCudaDevice*>(open)(index, &result);
+  return result;
+}
+
+}  // namespace
+
+Result<void*> cuda_module_symbol(const char* name) {
   const std::filesystem::path path = module_path();
   // Never closed: buffers, streams and the CUDA runtime's own threads may outlive every Device.
   void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -26,14 +36,10 @@ Result<std::unique_ptr<Device>> open_cuda(int index) {
     return unavailable(std::string("no CUDA here: ") + dlerror() + "; build the target levada_cuda on a machine with " +
                        "the CUDA 13 runtime and keep " + kModule + " beside the executable, or use --device cpu");
   }
-  auto* open = reinterpret_cast<OpenCudaDevice*>(dlsym(module, kOpenCudaDevice));
-  if (open == nullptr) return unavailable(path.string() + " belongs to another build of levada: rebuild it");
-  Result<std::unique_ptr<Device>> result = unavailable("the module gave no answer");
-  open(index, &result);
-  return result;
+  void* symbol = dlsym(module, name);
+  if (symbol == nullptr) return unavailable(path.string() + " belongs to another build of levada: rebuild it");
+  return symbol;
 }
-
-}  // namespace
 
 Result<std::unique_ptr<Device>> open_device(DeviceKind kind, int index) {
   if (kind == DeviceKind::kCuda) return open_cuda(index);

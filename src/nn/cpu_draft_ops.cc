@@ -50,7 +50,7 @@ tk::Tile tile_of(const ScoreTile& tile, const at::Tensor& context, const at::Ten
   return t;
 }
 
-class CpuDraftOps final : public DraftOps {
+class CpuDraftOps final : public TileOps {
  public:
   at::Device place() const override { return at::kCPU; }
   at::ScalarType score_type() const override { return at::kFloat; }

@@ -1,25 +1,15 @@
 #include "nn/dflash_draft.h"
 
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/matmul.h>
 #include <ATen/ops/sum.h>
+
+#include "nn/products.h"
 
 namespace levada::nn {
 namespace {
 
 // out = x w^T (+ bias)
 void linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, const at::Tensor& out) {
-  at::Tensor target = out;
-  if (bias.defined()) {
-    at::addmm_out(target, bias, x, w.t());
-  } else {
-    at::matmul_out(target, x, w.t());
-  }
-}
-
-void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
-  at::Tensor target = out;
-  at::matmul_out(target, a, b);
+  multiply(x, w.t(), out, bias);
 }
 
 void add_bias_gradient(const at::Tensor& dy, const at::Tensor& dbias) {
@@ -31,7 +21,7 @@ std::string of_layer(const char* name, std::size_t layer) { return std::string(n
 }  // namespace
 
 DflashDraft::DflashDraft(DraftGeometry geometry, DraftOps& ops, Scratch& scratch)
-    : geometry_(std::move(geometry)), ops_(ops), scratch_(scratch), attention_(geometry_, ops, scratch) {
+    : geometry_(std::move(geometry)), ops_(ops), scratch_(scratch), attention_(ops.make_attention(geometry_, scratch)) {
   saved_.resize(static_cast<std::size_t>(geometry_.layers));
   x_.resize(saved_.size() + 1);
 }
@@ -41,14 +31,13 @@ at::Tensor DflashDraft::rows(const std::string& name, std::int64_t count, std::i
 }
 
 void DflashDraft::add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& dw) {
-  at::Tensor target = dw;
   if (type_ == at::kFloat) {
-    target.addmm_(dy.t(), x);
+    multiply(dy.t(), x, dw, dw);
     return;
   }
   const at::Tensor narrow = scratch_.get("weight gradient", dw.sizes(), type_);
-  product(dy.t(), x, narrow);
-  target.add_(narrow);
+  multiply(dy.t(), x, narrow);
+  dw.add_(narrow);
 }
 
 at::Tensor DflashDraft::forward(const DraftBatch& batch, const DraftTensors& w, const at::Tensor& features,
@@ -78,10 +67,10 @@ void DflashDraft::forward_layer(const DraftBatch& batch, const DraftLayerTensors
   linear(context_, w.kv, w.kv_bias, saved.context_kv);
   saved.attended = rows(of_layer("attended", layer), count, g.q_width());
   saved.lse = scratch_.get(of_layer("lse", layer), {count * g.heads}, at::kFloat);
-  attention_.forward(batch, g.windows[layer], w, saved.qkv, saved.context_kv, saved.attended, saved.lse);
+  attention_->forward(batch, g.windows[layer], w, saved.qkv, saved.context_kv, saved.attended, saved.lse);
 
   saved.middle = rows(of_layer("middle", layer), count, g.hidden);
-  at::addmm_out(saved.middle, x_[layer], saved.attended, w.o.t());
+  multiply(saved.attended, w.o.t(), saved.middle, x_[layer]);
   if (w.o_bias.defined()) saved.middle.add_(w.o_bias);
   ops_.rms(saved.middle, w.post_norm, g.eps, normed);
   saved.gate_up = rows(of_layer("gate_up", layer), count, 2 * g.intermediate);
@@ -89,7 +78,7 @@ void DflashDraft::forward_layer(const DraftBatch& batch, const DraftLayerTensors
   const at::Tensor activated = rows("activated", count, g.intermediate);
   ops_.silu_mul(saved.gate_up, activated);
   x_[layer + 1] = rows(of_layer("x", layer + 1), count, g.hidden);
-  at::addmm_out(x_[layer + 1], saved.middle, activated, w.down.t());
+  multiply(activated, w.down.t(), x_[layer + 1], saved.middle);
 }
 
 void DflashDraft::backward(const DraftBatch& batch, const DraftTensors& w, const DraftTensors& dw,
@@ -119,13 +108,13 @@ void DflashDraft::backward_mlp(const DraftLayerTensors& w, const DraftLayerTenso
   ops_.silu_mul(saved.gate_up, activated);
   add_weight_gradient(dx, activated, dw.down);
   const at::Tensor dactivated = rows("dactivated", count, g.intermediate);
-  product(dx, w.down, dactivated);
+  multiply(dx, w.down, dactivated);
   const at::Tensor dgate_up = rows("dgate_up", count, 2 * g.intermediate);
   ops_.silu_mul_backward(saved.gate_up, dactivated, dgate_up);
   const at::Tensor normed = rows("normed", count, g.hidden), dnormed = rows("dnormed", count, g.hidden);
   ops_.rms(saved.middle, w.post_norm, g.eps, normed);
   add_weight_gradient(dgate_up, normed, dw.gate_up);
-  product(dgate_up, w.gate_up, dnormed);
+  multiply(dgate_up, w.gate_up, dnormed);
   ops_.rms_backward(saved.middle, w.post_norm, dnormed, g.eps, true, dx, dw.post_norm);
 }
 
@@ -137,28 +126,27 @@ void DflashDraft::backward_attention(const DraftBatch& batch, const DraftLayerTe
   add_weight_gradient(dx, saved.attended, dw.o);
   add_bias_gradient(dx, dw.o_bias);
   const at::Tensor dattended = rows("dattended", count, g.q_width());
-  product(dx, w.o, dattended);
+  multiply(dx, w.o, dattended);
   const at::Tensor dqkv = rows("dqkv", count, g.qkv_width());
   const at::Tensor dcontext_kv = rows("dcontext_kv", batch.keys(), 2 * g.kv_width());
-  attention_.backward(batch, g.windows[layer], w, dw, saved.qkv, saved.context_kv, saved.attended, dattended, saved.lse,
-                      dqkv, dcontext_kv);
+  attention_->backward(batch, g.windows[layer], w, dw, saved.qkv, saved.context_kv, saved.attended, dattended,
+                       saved.lse, dqkv, dcontext_kv);
 
   const at::Tensor normed = rows("normed", count, g.hidden), dnormed = rows("dnormed", count, g.hidden);
   ops_.rms(x_[layer], w.input_norm, g.eps, normed);
   add_weight_gradient(dqkv, normed, dw.qkv);
   add_bias_gradient(dqkv, dw.qkv_bias);
-  product(dqkv, w.qkv, dnormed);
+  multiply(dqkv, w.qkv, dnormed);
   ops_.rms_backward(x_[layer], w.input_norm, dnormed, g.eps, true, dx, dw.input_norm);
   if (batch.keys() == 0) return;
   add_weight_gradient(dcontext_kv, context_, dw.kv);
   add_bias_gradient(dcontext_kv, dw.kv_bias);
-  at::Tensor target = dcontext;
-  target.addmm_(dcontext_kv, w.kv);
+  multiply(dcontext_kv, w.kv, dcontext, dcontext);
 }
 
 BlockAttention::Context DflashDraft::context_keys(const DraftBatch& batch, const DraftTensors& weights,
                                                   std::size_t layer) {
-  return attention_.project_context(batch, weights.layers[layer], saved_[layer].context_kv);
+  return attention_->project_context(batch, weights.layers[layer], saved_[layer].context_kv);
 }
 
 }  // namespace levada::nn

@@ -6,7 +6,7 @@
 // Maths: docs/models.md, "DFlash drafts".
 #pragma once
 
-#include "nn/block_attention.h"
+#include "nn/draft_ops.h"
 
 namespace levada::nn {
 
@@ -42,7 +42,7 @@ class DflashDraft {
   DraftGeometry geometry_;
   DraftOps& ops_;
   Scratch& scratch_;
-  BlockAttention attention_;
+  std::unique_ptr<BlockAttention> attention_;
   at::ScalarType type_ = at::kFloat;  // of the weights
   at::Tensor projected_, context_;    // before and after hidden_norm
   std::vector<at::Tensor> x_;         // the residual stream before each layer and after the last

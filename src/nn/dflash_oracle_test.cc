@@ -1,5 +1,6 @@
 // The draft's training pass against the independent oracle (tests/vectors/dflash): every intermediate in the order of its
-// computation, loss, gradients; in float32 and bfloat16, through our CPU kernels and through libtorch's operators.
+// computation, loss, gradients; in float32 and bfloat16, through our CPU kernels, libtorch's operators and the
+// reference of the GPU's kernels.
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
@@ -7,6 +8,7 @@
 #include <tuple>
 
 #include "nn/dflash_support_test.h"
+#include "nn/fused_draft_ops.h"
 
 namespace levada::nn {
 namespace {
@@ -31,13 +33,19 @@ LossRule rule_of(const Golden& golden, const std::string& name) {
   return rule;
 }
 
+std::unique_ptr<DraftOps> make_ops(const std::string& kernels) {
+  if (kernels == "Cpu") return make_cpu_draft_ops();
+  if (kernels == "Torch") return make_torch_draft_ops(at::kCPU);
+  return make_fused_draft_ops(trainkernels::make_reference_kernels(), at::kCPU);
+}
+
 // Everything one case computes.
 struct Replay {
-  Replay(const std::string& name, bool cpu_kernels, at::ScalarType type, std::int64_t chunk = 0)
+  Replay(const std::string& name, const std::string& kernels, at::ScalarType type, std::int64_t chunk = 0)
       : golden(name),
         geometry(geometry_of(golden)),
         block(golden.integer("cfg.block")),
-        ops(cpu_kernels ? make_cpu_draft_ops() : make_torch_draft_ops(at::kCPU)),
+        ops(make_ops(kernels)),
         scratch(at::kCPU),
         weights_flat(flat_of(geometry, golden, "w.", type)),
         gradients_flat(at::zeros({draft_parameters(geometry)}, at::TensorOptions().dtype(at::kFloat))),
@@ -79,7 +87,7 @@ struct Replay {
   double den = 0;
 };
 
-class DflashOracle : public testing::TestWithParam<std::tuple<std::string, bool>> {
+class DflashOracle : public testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
   std::string name() const { return std::get<0>(GetParam()); }
   at::ScalarType type() const { return name().ends_with("_bf16") ? at::kBFloat16 : at::kFloat; }
@@ -205,10 +213,8 @@ TEST_P(DflashOracle, ChunksOfTheObjectiveChangeNothing) {
 INSTANTIATE_TEST_SUITE_P(Cases, DflashOracle,
                          testing::Combine(testing::Values("full", "sliding", "bias_nodecay", "dpace", "dpace_conf",
                                                           "dpace_value", "full_bf16"),
-                                          testing::Bool()),
-                         [](const auto& info) {
-                           return std::get<0>(info.param) + (std::get<1>(info.param) ? "_kernels" : "_torch");
-                         });
+                                          testing::Values("Cpu", "Torch", "Fused")),
+                         [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param); });
 
 }  // namespace
 }  // namespace levada::nn

@@ -1,9 +1,13 @@
 #include "nn/draft_batch.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+
+#include "trainkernels/attention_tiles.h"
 
 namespace levada::nn {
 namespace {
@@ -14,7 +18,8 @@ at::Tensor upload(std::span<const std::int64_t> values, at::Device place) {
   return place.is_cpu() ? host : host.to(place);
 }
 
-// Frequencies are powers of theta in float32, angles float32 products: what serving computes, at every position.
+// Frequencies are powers of theta in float32, angles float32 products: what serving computes, at every position. Rows of
+// a table, because many rows share a position and sines cost more than their transport.
 at::Tensor angles(std::span<const std::int64_t> positions, std::int64_t head_dim, double theta, at::Device place) {
   const std::int64_t half = head_dim / 2;
   std::vector<float> frequencies(static_cast<std::size_t>(half));
@@ -22,10 +27,10 @@ at::Tensor angles(std::span<const std::int64_t> positions, std::int64_t head_dim
     const float exponent = -static_cast<float>(2 * i) / static_cast<float>(head_dim);
     frequencies[static_cast<std::size_t>(i)] = static_cast<float>(std::pow(theta, exponent));
   }
-  const at::Tensor host =
-      at::empty({static_cast<std::int64_t>(positions.size()), head_dim}, at::TensorOptions().dtype(at::kFloat));
-  auto* out = host.data_ptr<float>();
-  for (std::int64_t position : positions) {
+  const std::int64_t last = positions.empty() ? -1 : *std::max_element(positions.begin(), positions.end());
+  const at::Tensor table = at::empty({last + 1, head_dim}, at::TensorOptions().dtype(at::kFloat));
+  auto* out = table.data_ptr<float>();
+  for (std::int64_t position = 0; position <= last; ++position) {
     for (std::int64_t i = 0; i < half; ++i) {
       const float angle = static_cast<float>(position) * frequencies[static_cast<std::size_t>(i)];
       out[i] = std::cos(angle);
@@ -33,7 +38,27 @@ at::Tensor angles(std::span<const std::int64_t> positions, std::int64_t head_dim
     }
     out += head_dim;
   }
+  return at::index_select(place.is_cpu() ? table : table.to(place), 0, upload(positions, place));
+}
+
+// Structs of int32 fields.
+template <class Tile>
+at::Tensor upload_tiles(const std::vector<Tile>& tiles, at::Device place) {
+  const at::Tensor host = at::empty({static_cast<std::int64_t>(tiles.size()), sizeof(Tile) / sizeof(std::int32_t)},
+                                    at::TensorOptions().dtype(at::kInt));
+  if (!tiles.empty()) std::memcpy(host.data_ptr(), tiles.data(), tiles.size() * sizeof(Tile));
   return place.is_cpu() ? host : host.to(place);
+}
+
+void set_tiles(DraftBatch& batch, int kind, at::Device place) {
+  std::vector<trainkernels::TileSource> samples;
+  for (const DraftBatch::Part& part : batch.parts) {
+    samples.push_back({part.first_key, part.keys, part.first_block * batch.block, part.blocks * batch.block});
+  }
+  const trainkernels::AttentionTiles tiles =
+      trainkernels::make_attention_tiles(samples, batch.block, batch.host_begin[kind], batch.host_end[kind]);
+  batch.query_tiles[kind] = upload_tiles(tiles.queries, place);
+  batch.key_tiles[kind] = upload_tiles(tiles.keys, place);
 }
 
 std::int64_t window_of(const DraftGeometry& geometry) {
@@ -61,6 +86,7 @@ void set_visibility(const DraftGeometry& geometry, DraftBatch& batch, at::Device
     batch.key_begin[kind] = upload(batch.host_begin[kind], place);
     batch.key_end[kind] = upload(batch.host_end[kind], place);
     batch.own_end[kind] = upload(own, place);
+    set_tiles(batch, kind, place);
   }
 }
 

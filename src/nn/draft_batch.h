@@ -47,6 +47,8 @@ struct DraftBatch {
   // int64 [rows]; [0] of full layers, [1] of sliding ones. Keys count from the batch's first context row.
   at::Tensor key_begin[2], key_end[2], own_end[2];
   std::vector<std::int64_t> host_begin[2], host_end[2];
+  // int32 [tiles, ...]: trainkernels::QueryTile and KeyTile, trainkernels/attention_tiles.h.
+  at::Tensor query_tiles[2], key_tiles[2];
 
   std::int64_t blocks() const { return static_cast<std::int64_t>(anchors.size()); }
   std::int64_t rows() const { return blocks() * block; }

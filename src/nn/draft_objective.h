@@ -46,10 +46,14 @@ class DraftObjective {
   ObjectiveResult run(const DraftLabels& labels, std::int64_t block, const at::Tensor& y, const at::Tensor& dy);
 
  private:
-  void run_chunk(const DraftLabels& labels, std::int64_t block, std::int64_t first, std::int64_t end,
-                 const at::Tensor& y, const at::Tensor& dy, ObjectiveResult& result);
-  void score_blocks(const DraftLabels& labels, std::int64_t block, std::int64_t first, std::int64_t end,
-                    ObjectiveResult& result) const;
+  struct Rows;
+  void score(const Rows& rows, std::int64_t first, std::int64_t count, const at::Tensor& y, const at::Tensor& logits);
+  void fetch(const Rows& rows, std::int64_t first, std::int64_t count, ObjectiveResult& result) const;
+  void weigh(const DraftLabels& labels, std::int64_t block, std::int64_t first, std::int64_t end,
+             ObjectiveResult& result) const;
+  void pull_back(const Rows& rows, std::int64_t first, std::int64_t count, const at::Tensor& coefficients,
+                 const at::Tensor& logits, const at::Tensor& dy);
+  void count_blocks(const DraftLabels& labels, std::int64_t block, ObjectiveResult& result) const;
 
   at::Tensor head_;
   LossRule rule_;

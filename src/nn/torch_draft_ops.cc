@@ -36,7 +36,7 @@ at::Tensor head_major(const at::Tensor& x, std::int64_t groups) {
 }
 at::Tensor row_major(const at::Tensor& x) { return x.transpose(0, 1).flatten(1, 2); }
 
-class TorchDraftOps final : public DraftOps {
+class TorchDraftOps final : public TileOps {
  public:
   explicit TorchDraftOps(at::Device place) : place_(place) {}
   at::Device place() const override { return place_; }

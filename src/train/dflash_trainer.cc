@@ -91,13 +91,13 @@ Status check_same_geometry(const DraftConfig& stored, const DraftConfig& run, co
 class Trainer final : public DflashTrainer {
  public:
   Trainer(const Options& options, const DraftConfig& config, std::shared_ptr<const FrozenTensors> tables,
-          Collective* collective, at::Device place)
+          Collective* collective, std::unique_ptr<nn::DraftOps> ops)
       : options_(options),
         config_(config),
         tables_(std::move(tables)),
         collective_(collective),
-        ops_(place.is_cpu() ? nn::make_cpu_draft_ops() : nn::make_torch_draft_ops(place)),
-        state_(geometry_of(config_), type_of(options_), place),
+        ops_(std::move(ops)),
+        state_(geometry_of(config_), type_of(options_), ops_->place()),
         micro_(options_, config_, state_, *tables_, *ops_),
         schedule_{options.learning_rate, options.total_steps, options.warmup_ratio, options.lr_scheduler == "cosine"} {}
 
@@ -249,6 +249,12 @@ Status Trainer::export_to(const std::filesystem::path& folder) {
   return written;
 }
 
+Result<std::unique_ptr<nn::DraftOps>> make_ops(const std::string& device) {
+  if (device != "cuda") return nn::make_cpu_draft_ops();
+  LEVADA_RETURN_IF_ERROR(nn::load_torch_cuda());
+  return nn::make_cuda_draft_ops(at::Device(at::kCUDA, 0));
+}
+
 Result<std::unique_ptr<Trainer>> make(const Options& options, DraftConfig config,
                                       std::shared_ptr<const FrozenTables> tables, Collective* collective) {
   LEVADA_CHECK(tables != nullptr, "a trainer needs the target's tables");
@@ -257,14 +263,12 @@ Result<std::unique_ptr<Trainer>> make(const Options& options, DraftConfig config
   LEVADA_RETURN_IF_ERROR(check(config, "draft"));
   auto tensors = std::static_pointer_cast<const FrozenTensors>(std::move(tables));
   LEVADA_RETURN_IF_ERROR(check_fit(config, options, *tensors));
-  const bool cuda = options.device == "cuda";
-  if (cuda) LEVADA_RETURN_IF_ERROR(nn::load_torch_cuda());
+  LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<nn::DraftOps> ops, make_ops(options.device));
   std::unique_ptr<Trainer> trainer;
   LEVADA_RETURN_IF_ERROR(nn::guarded("making a trainer", [&] {
     at::set_num_threads(options.threads > 0 ? static_cast<int>(options.threads)
                                             : std::max(1, available_cores() / world_of(collective)));
-    trainer = std::make_unique<Trainer>(options, config, std::move(tensors), collective,
-                                        cuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU));
+    trainer = std::make_unique<Trainer>(options, config, std::move(tensors), collective, std::move(ops));
   }));
   return trainer;
 }

@@ -1,4 +1,4 @@
-#include "nn/block_attention.h"
+#include "nn/tiled_attention.h"
 
 #include <ATen/ops/bmm.h>
 
@@ -33,12 +33,12 @@ void add_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out
 
 }  // namespace
 
-at::Tensor BlockAttention::heads(const at::Tensor& from, std::int64_t first_column, std::int64_t count) const {
+at::Tensor TiledAttention::heads(const at::Tensor& from, std::int64_t first_column, std::int64_t count) const {
   const std::int64_t d = geometry_.head_dim;
   return from.narrow(1, first_column, count * d).unflatten(1, {count, d});
 }
 
-std::vector<BlockAttention::Tile> BlockAttention::tiles(const DraftBatch& batch, int kind) const {
+std::vector<TiledAttention::Tile> TiledAttention::tiles(const DraftBatch& batch, int kind) const {
   std::vector<Tile> all;
   for (const DraftBatch::Part& part : batch.parts) {
     Tile tile;
@@ -62,7 +62,7 @@ std::vector<BlockAttention::Tile> BlockAttention::tiles(const DraftBatch& batch,
   return all;
 }
 
-ScoreTile BlockAttention::score_tile(const DraftBatch& batch, int kind, const Tile& tile) const {
+ScoreTile TiledAttention::score_tile(const DraftBatch& batch, int kind, const Tile& tile) const {
   ScoreTile scores;
   scores.first_key = tile.first_key;
   scores.key_begin = batch.key_begin[kind].narrow(0, tile.first_row, tile.rows);
@@ -72,7 +72,7 @@ ScoreTile BlockAttention::score_tile(const DraftBatch& batch, int kind, const Ti
   return scores;
 }
 
-BlockAttention::Context BlockAttention::project_context(const DraftBatch& batch, const DraftLayerTensors& w,
+BlockAttention::Context TiledAttention::project_context(const DraftBatch& batch, const DraftLayerTensors& w,
                                                         const at::Tensor& context_kv) {
   const std::int64_t groups = geometry_.kv_heads, keys = batch.keys(), d = geometry_.head_dim;
   const at::Tensor k = scratch_.get("context.k", {groups, keys, 1, d}, ops_.score_type());
@@ -84,7 +84,7 @@ BlockAttention::Context BlockAttention::project_context(const DraftBatch& batch,
   return {k.squeeze(2), v.squeeze(2)};
 }
 
-BlockAttention::Rows BlockAttention::load(const DraftBatch& batch, const Tile& tile, const DraftLayerTensors& w,
+TiledAttention::Rows TiledAttention::load(const DraftBatch& batch, const Tile& tile, const DraftLayerTensors& w,
                                           const at::Tensor& qkv, const Context& keys) {
   const DraftGeometry& g = geometry_;
   const at::Tensor part = qkv.narrow(0, tile.first_row, tile.rows);
@@ -106,7 +106,7 @@ BlockAttention::Rows BlockAttention::load(const DraftBatch& batch, const Tile& t
   return rows;
 }
 
-void BlockAttention::forward(const DraftBatch& batch, std::int64_t window, const DraftLayerTensors& w,
+void TiledAttention::forward(const DraftBatch& batch, std::int64_t window, const DraftLayerTensors& w,
                              const at::Tensor& qkv, const at::Tensor& context_kv, const at::Tensor& out,
                              const at::Tensor& lse) {
   const int kind = window > 0 ? 1 : 0;
@@ -127,7 +127,7 @@ void BlockAttention::forward(const DraftBatch& batch, std::int64_t window, const
 }
 
 // From probabilities (rows) and the gradients of the scores (grads.context, grads.own) to those of q, k and v.
-void BlockAttention::backward_tile(const DraftBatch& batch, const Tile& tile, const ScoreTile& scores, const Rows& rows,
+void TiledAttention::backward_tile(const DraftBatch& batch, const Tile& tile, const ScoreTile& scores, const Rows& rows,
                                    const Context& keys, const Context& dkeys, const at::Tensor& lse,
                                    const at::Tensor& delta, const at::Tensor& dout, const Rows& grads) {
   const std::int64_t block = batch.block;
@@ -146,7 +146,7 @@ void BlockAttention::backward_tile(const DraftBatch& batch, const Tile& tile, co
   add_product(transposed(by_group(rows.context)), by_group(dout), dkeys.v.narrow(1, tile.first_key, tile.keys));
 }
 
-void BlockAttention::backward(const DraftBatch& batch, std::int64_t window, const DraftLayerTensors& w,
+void TiledAttention::backward(const DraftBatch& batch, std::int64_t window, const DraftLayerTensors& w,
                               const DraftLayerTensors& dw, const at::Tensor& qkv, const at::Tensor& context_kv,
                               const at::Tensor& out, const at::Tensor& dout, const at::Tensor& lse,
                               const at::Tensor& dqkv, const at::Tensor& dcontext_kv) {
@@ -183,6 +183,10 @@ void BlockAttention::backward(const DraftBatch& batch, std::int64_t window, cons
   ops_.norm_rope_backward(heads(context_kv, 0, g.kv_heads), w.k_norm, g.eps, batch.key_angles, dkeys.k.unsqueeze(2),
                           heads(dcontext_kv, 0, g.kv_heads), dw.k_norm);
   ops_.from_heads(dkeys.v.unsqueeze(2), heads(dcontext_kv, g.kv_width(), g.kv_heads));
+}
+
+std::unique_ptr<BlockAttention> TileOps::make_attention(const DraftGeometry& geometry, Scratch& scratch) {
+  return std::make_unique<TiledAttention>(geometry, *this, scratch);
 }
 
 }  // namespace levada::nn

@@ -1,0 +1,31 @@
+// What: the plain twins of the CUDA launchers that join several steps (kernels/cuda/rows.h, linear.h), in float32.
+// Owner: the caller's memory, on the CPU.
+// Thread: one.
+// Invariant: the steps are RefOps', one after the other; nothing is rounded between them. Conventions (slots, gate rows
+// before up rows) are those of the launchers' headers.
+#pragma once
+
+#include <span>
+
+#include "kernels/ref/ref_ops.h"
+
+namespace levada::kernels {
+
+// Planes: f32 [pages, page_size, kv_heads, head_dim]. Norms: f32 [head_dim], or without data.
+struct RefRopeAppend {
+  TensorView qkv;
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  TensorView q_norm, k_norm;
+  float eps = 0;
+  TensorView cos_sin;
+  std::span<const std::int32_t> positions, slots;
+  TensorView k_plane, v_plane;
+};
+void ref_rope_append(RefOps& ops, const RefRopeAppend& call);
+
+enum class RefLinearEnd { kStore, kAdd, kSiluMul };
+// out = end(norm(x) w^T); norm f32 [K] or without data.
+void ref_linear(RefOps& ops, const TensorView& x, const TensorView& w, const TensorView& norm, float eps,
+                RefLinearEnd end, const TensorView& out);
+
+}  // namespace levada::kernels

@@ -1,0 +1,20 @@
+#include "nn/products.h"
+
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
+
+namespace levada::nn {
+
+void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, const at::Tensor& plus) {
+  at::Tensor target = out;
+  if (out.is_cuda() && out.scalar_type() == at::kFloat) {
+    const at::Tensor x = a.to(at::kDouble), y = b.to(at::kDouble);
+    target.copy_(plus.defined() ? at::addmm(plus.to(at::kDouble), x, y) : at::mm(x, y));
+  } else if (plus.defined()) {
+    at::addmm_out(target, plus, a, b);
+  } else {
+    at::mm_out(target, a, b);
+  }
+}
+
+}  // namespace levada::nn

@@ -198,10 +198,9 @@ Status CudaModel::open(DecoderSource& source) {
                                                            .max_norm_width = config_.hidden,
                                                            .max_pair_width = 2 * config_.intermediate,
                                                            .dtype = options_.dtype}));
-  LEVADA_ASSIGN_OR_RETURN(
-      attention_, cuda::PagedAttention::create(device_, static_cast<int>(config_.heads),
-                                               static_cast<int>(config_.kv_heads), static_cast<int>(config_.head_dim),
-                                               std::max(options_.max_graph_rows, 1)));
+  LEVADA_ASSIGN_OR_RETURN(attention_, cuda::PagedAttention::create(
+                                          device_, static_cast<int>(config_.heads), static_cast<int>(config_.kv_heads),
+                                          static_cast<int>(config_.head_dim), std::max(options_.max_graph_rows, 1)));
   LEVADA_ASSIGN_OR_RETURN(eager_layers_, CudaLayers::make(config_, weights_, options_.dtype, kMaxStepRows, *linears_,
                                                           *attention_, device_));
   LEVADA_ASSIGN_OR_RETURN(graph_layers_,
@@ -223,8 +222,8 @@ Status CudaModel::open(DecoderSource& source) {
 Result<std::unique_ptr<KvPool>> CudaModel::make_kv_pool(std::int32_t pages) {
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<PagedKvPool> pool, PagedKvPool::make(layout_, pages, device_));
   if (graph_pool_ == nullptr && options_.max_graph_rows > 0) {
-    LEVADA_RETURN_IF_ERROR(
-        graphs_.record(options_.max_graph_rows, [&](std::int32_t rows) { return decode_launches(rows, *pool); }, stream()));
+    LEVADA_RETURN_IF_ERROR(graphs_.record(
+        options_.max_graph_rows, [&](std::int32_t rows) { return decode_launches(rows, *pool); }, stream()));
     graph_pool_ = pool.get();
   }
   return std::unique_ptr<KvPool>(std::move(pool));
@@ -270,8 +269,9 @@ Result<std::unique_ptr<Forward>> CudaModel::begin(const core::StepPlan& plan, Kv
   }
   const std::int32_t bucket = graph_rows(plan, pool);
   StepInputs& inputs = bucket > 0 ? graph_inputs_ : eager_inputs_;
-  LEVADA_ASSIGN_OR_RETURN(const StepArrays arrays, inputs.upload(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(rows),
-                                                                 layout_.page_size_tokens(), *stream_));
+  LEVADA_ASSIGN_OR_RETURN(
+      const StepArrays arrays,
+      inputs.upload(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(rows), layout_.page_size_tokens(), *stream_));
   return std::unique_ptr<Forward>(std::make_unique<CudaForward>(*this, plan, *own, bucket, arrays));
 }
 

@@ -21,7 +21,7 @@
 #include "base/clock.h"
 #include "store/arena_object.h"
 #include "store/free_list.h"
-#include "store/memory_file.h"
+#include "base/memory_file.h"
 #include "store/object_store.h"
 #include "store/reader_slots.h"
 #include "store/shared_index.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "store/memory_file.h"
+#include "base/memory_file.h"
 #include "store/reader_slots.h"
 #include "store/stream_copy.h"
 

@@ -73,7 +73,7 @@ at::Tensor MicroStep::upload_features(std::span<const Sample> samples, std::span
   const at::Tensor all = scratch_.get("features", {keys, width}, type);
   at::Tensor staged = all;
   if (!ops_.place().is_cpu()) {
-    // Free again: reading the last micro-step's likelihoods waited for all that was queued before.
+    // Free again: reading the last micro-step's likelihoods waited for what had been queued before them, this copy first.
     if (!staging_.defined() || staging_.size(0) < keys) {
       staging_ = at::Tensor();
       staging_ = at::empty({keys, width}, at::TensorOptions().dtype(type).pinned_memory(true));
@@ -135,8 +135,9 @@ Metrics MicroStep::run(std::span<const Sample> samples, bool train) {
   at::index_select_out(embeddings, embedding_, 0, batch.block_ids);
   const at::Tensor y = draft_.forward(batch, state_.weights, features, embeddings);
   const at::Tensor dy = train ? scratch_.get("dy", y.sizes(), y.scalar_type()) : at::Tensor();
-  const nn::ObjectiveResult result = objective_.run(labels, config_.block_size, y, dy);
-  if (train) draft_.backward(batch, state_.weights, state_.gradients, features, dy);
+  const nn::ObjectiveResult result = objective_.run(labels, config_.block_size, y, dy, [&] {
+    if (train) draft_.backward(batch, state_.weights, state_.gradients, features, dy);
+  });
 
   metrics.loss_num = result.num;
   // D-PACE divides by sequences, as its reference does.

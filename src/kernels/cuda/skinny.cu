@@ -8,13 +8,16 @@ namespace levada::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 8, kThreads = kWarps * 32;
-constexpr int kTile = 8;        // weight rows of a tile: what one mma takes
-constexpr int kChunk = 32;      // columns that a lane group loads at once: 64 bytes of each row
-constexpr int kRing = 5;        // steps in flight
-constexpr int kStepLoads = 4;   // 16-byte loads of a lane in one step
-constexpr int kXLoads = 8;      // 16-byte loads of x in flight per lane
-constexpr int kXPadBytes = 64;  // moves the next row of x to the other half of the banks
-constexpr std::int64_t kMaxSharedBytes = 220 * 1024;
+constexpr int kTile = 8;                      // weight rows of a tile: what one mma takes
+constexpr int kChunk = 32;                    // columns that a lane group loads at once: 64 bytes of each row
+constexpr int kMostSteps = 6;                 // in flight, at most
+constexpr int kStepLoads = 4;                 // 16-byte loads of a lane in one step
+constexpr int kStepBytes = kStepLoads * 512;  // of a warp
+constexpr int kXLoads = 6;                    // 16-byte loads of x in flight per lane
+constexpr int kXPadBytes = 64;                // moves the next row of x to the other half of the banks
+constexpr int kMaxXBytes = 100 * 1024;        // more than that is cuBLASLt's
+constexpr int kHalfSharedBytes = 112 * 1024;  // what leaves room for the next kernel's block beside this one's
+constexpr int kMaxSharedBytes = 220 * 1024;
 
 struct Problem {
   const void *x, *w;
@@ -22,6 +25,7 @@ struct Problem {
   void* out;
   std::int64_t x_stride, out_stride;
   int rows, n, k, tiles;  // n: columns of out
+  int ring;               // steps in flight
   float eps;
 };
 
@@ -29,11 +33,11 @@ struct Problem {
 struct Layout {
   int x, ring, sums, total;
 
-  __host__ __device__ static Layout of(int rows, int k, bool norm, int batch, int streams) {
+  __host__ __device__ static Layout of(int rows, int k, bool norm, int steps, int batch, int streams) {
     Layout at{};
-    at.x = norm ? k * static_cast<int>(sizeof(float)) : 0;
+    at.x = norm ? k * 2 : 0;
     at.ring = at.x + rows * x_stride_bytes(k);
-    at.sums = at.ring + kWarps * kRing * kStepLoads * 512;
+    at.sums = at.ring + kWarps * steps * kStepBytes;
     at.total = at.sums + 2 * kWarps * streams * batch * kTile * static_cast<int>(sizeof(float));
     return at;
   }
@@ -46,10 +50,20 @@ __device__ void copy_ahead(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
 }
 __device__ void end_step() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// All but the last `kMost` steps have arrived.
 template <int kMost>
-__device__ void wait_steps() {
+__device__ void wait_all_but() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kMost) : "memory");
+}
+// The oldest of `ring` steps in flight has arrived.
+__device__ void wait_step(int ring) {
+  switch (ring) {
+    case 1: return wait_all_but<0>();
+    case 2: return wait_all_but<1>();
+    case 3: return wait_all_but<2>();
+    case 4: return wait_all_but<3>();
+    case 5: return wait_all_but<4>();
+    default: return wait_all_but<kMostSteps - 1>();
+  }
 }
 
 // sum[batch row][weight row] += a b over 16 columns.
@@ -131,50 +145,78 @@ class Feed {
   const T* from_[kStreams];
 };
 
-// The rows of x into shared memory, normed if wanted. 8 / `share` rows at a time, `share` warps to each.
+// Norm weights times this go into x, so that f16 doesn't overflow where the row is large; the epilogue takes it back.
 template <class T>
-__device__ void load_x(const Problem& p, char* shared, const Layout& at) {
-  __shared__ float squares[kWarps];
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int share = p.rows == 1 ? 8 : p.rows == 2 ? 4 : p.rows <= 4 ? 2 : 1;
-  const int packs = p.k / 8, stride = share * 32;
-  const int own = static_cast<int>(threadIdx.x) % stride;
-  const auto* const weight = reinterpret_cast<const float*>(shared);
-  for (int first = 0; first < p.rows; first += kWarps / share) {
-    const int r = first + warp / share;
+constexpr float kNormScale = std::is_same_v<T, F16> ? 1.0f / 64 : 1.0f;
+
+// Norm weights never change: they are brought near before the predecessors end. As T, like the x that they meet.
+template <class T>
+__device__ void fetch_norm(const Problem& p, char* shared) {
+  for (int c = static_cast<int>(threadIdx.x); c < p.k / 4; c += kThreads) {
+    const float4 weight = __ldg(reinterpret_cast<const float4*>(p.norm) + c);
+    T* const to = reinterpret_cast<T*>(shared) + c * 4;
+    to[0] = narrow<T>(weight.x * kNormScale<T>);
+    to[1] = narrow<T>(weight.y * kNormScale<T>);
+    to[2] = narrow<T>(weight.z * kNormScale<T>);
+    to[3] = narrow<T>(weight.w * kNormScale<T>);
+  }
+  __syncthreads();
+}
+
+// One 16-byte pack of x on its way to shared memory, times the norm weights; returns the sum of its squares.
+template <class T>
+__device__ float weigh(Pack<T>& pack, const char* weights) {
+  const Pack<T> weight = *reinterpret_cast<const Pack<T>*>(weights);
+  float squares = 0;
+#pragma unroll
+  for (int e = 0; e < 8; ++e) {
+    const float x = widen(pack.at[e]);
+    squares += x * x;
+    pack.at[e] = narrow<T>(x * widen(weight.at[e]));
+  }
+  return squares;
+}
+
+// Warps that load one row of x together.
+__device__ int warps_per_row(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : rows <= 4 ? 2 : 1; }
+
+// The rows of x into shared memory, times the norm weights if there are any. Each warp leaves the sum of the squares
+// that it saw: squares[row * warps_per_row + its place in the row].
+template <class T>
+__device__ void load_x(const Problem& p, char* shared, const Layout& at, float* squares) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, share = warps_per_row(p.rows);
+  const int packs = p.k / 8, stride = share * 32, own = static_cast<int>(threadIdx.x) % stride;
+  for (int r = warp / share; r < p.rows; r += kWarps / share) {
     auto* const to = reinterpret_cast<T*>(shared + at.x + r * Layout::x_stride_bytes(p.k));
+    const T* const from = static_cast<const T*>(p.x) + r * p.x_stride;
     float sum = 0;
-    if (r < p.rows) {
-      const T* const from = static_cast<const T*>(p.x) + r * p.x_stride;
-      for (int c = own; c < packs; c += stride * kXLoads) {
-        Pack<T> got[kXLoads];
+    for (int c = own; c < packs; c += stride * kXLoads) {
+      Pack<T> got[kXLoads];
 #pragma unroll
-        for (int i = 0; i < kXLoads; ++i) {
-          if (c + i * stride < packs) got[i] = load_fresh(from + (c + i * stride) * 8);
-        }
+      for (int i = 0; i < kXLoads; ++i) {
+        if (c + i * stride < packs) got[i] = load_fresh(from + (c + i * stride) * 8);
+      }
 #pragma unroll
-        for (int i = 0; i < kXLoads; ++i) {
-          if (c + i * stride >= packs) break;
-          store(to + (c + i * stride) * 8, got[i]);
-          for (int e = 0; e < 8; ++e) sum += widen(got[i].at[e]) * widen(got[i].at[e]);
-        }
+      for (int i = 0; i < kXLoads; ++i) {
+        if (c + i * stride >= packs) break;
+        if (p.norm != nullptr) sum += weigh(got[i], shared + (c + i * stride) * 16);
+        store(to + (c + i * stride) * 8, got[i]);
       }
     }
     if (p.norm == nullptr) continue;
     sum = warp_sum(sum);
-    if (threadIdx.x % 32 == 0) squares[warp] = sum;
-    __syncthreads();
-    sum = 0;
-    for (int i = 0; i < share; ++i) sum += squares[warp / share * share + i];
-    __syncthreads();
-    const float scale = rsqrtf(sum / static_cast<float>(p.k) + p.eps);
-    for (int c = own; r < p.rows && c < packs; c += stride) {
-      auto* const pack = reinterpret_cast<Pack<T>*>(to + c * 8);
-      Pack<T> normed = *pack;
-      for (int e = 0; e < 8; ++e) normed.at[e] = narrow<T>(widen(normed.at[e]) * scale * weight[c * 8 + e]);
-      *pack = normed;
-    }
+    if (threadIdx.x % 32 == 0) squares[r * share + warp % share] = sum;
   }
+}
+
+// What the products of a batch row are multiplied with: 1 / root mean square of x where it is normed.
+template <class T>
+__device__ float scale_of(const Problem& p, int row, const float* squares) {
+  if (p.norm == nullptr) return 1;
+  const int share = warps_per_row(p.rows);
+  float sum = 0;
+  for (int i = 0; i < share; ++i) sum += squares[row * share + i];
+  return rsqrtf(sum / static_cast<float>(p.k) + p.eps) / kNormScale<T>;
 }
 
 // One lane's share of a tile: the products of its warp's columns.
@@ -222,50 +264,47 @@ __device__ float whole_sum(const float* sums, int s) {
 }
 
 template <class T, int kBatch, LinearEnd kEnd, class Out>
-__global__ void __launch_bounds__(kThreads) skinny_kernel(const Problem p) {
+__global__ void __launch_bounds__(kThreads, kBatch == 8 ? 3 : 2) skinny_kernel(const Problem p) {
   constexpr int kStreams = kEnd == LinearEnd::kSiluMul ? 2 : 1;
   extern __shared__ __align__(128) char shared[];
+  __shared__ float squares[16];
   let_successors_start();
-  const Layout at = Layout::of(p.rows, p.k, p.norm != nullptr, kBatch, kStreams);
+  const Layout at = Layout::of(p.rows, p.k, p.norm != nullptr, p.ring, kBatch, kStreams);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  if (p.norm != nullptr) {
-    for (int c = static_cast<int>(threadIdx.x); c < p.k / 4; c += kThreads) copy_ahead(shared + c * 16, p.norm + c * 4);
-    end_step();
-  }
   const Slice slice(p.k, warp, Feed<T, kStreams>::kChunks);
-  Feed<T, kStreams> feed(p, slice, shared + at.ring + warp * kRing * kStepLoads * 512, lane);
-  for (int stage = 0; stage < kRing; ++stage) feed.ask(stage);
-  wait_steps<kRing>();  // the norm weights
-  __syncthreads();
+  Feed<T, kStreams> feed(p, slice, shared + at.ring + warp * p.ring * kStepBytes, lane);
+  for (int stage = 0; stage < p.ring; ++stage) feed.ask(stage);
+  if (p.norm != nullptr) fetch_norm<T>(p, shared);
   wait_for_predecessors();
-  load_x<T>(p, shared, at);
+  load_x<T>(p, shared, at, squares);
   __syncthreads();
 
   const int batch_row = static_cast<int>(threadIdx.x) / kTile;
+  const float scale = batch_row < p.rows ? scale_of<T>(p, batch_row, squares) : 0;
   auto* const sums = reinterpret_cast<float*>(shared + at.sums);
   constexpr int kTileFloats = kWarps * kStreams * kBatch * kTile;
   int stage = 0, buffer = 0;
   for (int tile = static_cast<int>(blockIdx.x); tile < p.tiles; tile += static_cast<int>(gridDim.x)) {
     const int column = tile * kTile + static_cast<int>(threadIdx.x) % kTile;
-    const bool stores = batch_row < p.rows && column < p.n && threadIdx.x < kBatch * kTile;
+    const bool stores = batch_row < p.rows && column < p.n;
     Out* const to = static_cast<Out*>(p.out) + batch_row * p.out_stride + column;
     Out before{};
     if (kEnd == LinearEnd::kAdd && stores) before = __ldcg(to);
     TileSums<T, kBatch, kStreams> tile_sums{};
     for (int step = 0; step < slice.steps; ++step) {
-      wait_steps<kRing - 1>();
+      wait_step(p.ring);
       const int chunk = step * Feed<T, kStreams>::kChunks;
       tile_sums.add(feed, stage, shared + at.x, Layout::x_stride_bytes(p.k), p.rows, slice.first + chunk,
                     slice.count - chunk, lane);
       feed.ask(stage);
-      stage = stage + 1 == kRing ? 0 : stage + 1;
+      stage = stage + 1 == p.ring ? 0 : stage + 1;
     }
     tile_sums.leave(sums + buffer * kTileFloats + warp * kStreams * kBatch * kTile, lane);
     __syncthreads();
     if (stores) {
-      float y = whole_sum<kBatch, kStreams>(sums + buffer * kTileFloats, 0);
-      if constexpr (kEnd == LinearEnd::kSiluMul)
-        y = silu(y) * whole_sum<kBatch, kStreams>(sums + buffer * kTileFloats, 1);
+      const float* const from = sums + buffer * kTileFloats;
+      float y = whole_sum<kBatch, kStreams>(from, 0) * scale;
+      if constexpr (kEnd == LinearEnd::kSiluMul) y = silu(y) * (whole_sum<kBatch, kStreams>(from, 1) * scale);
       if constexpr (kEnd == LinearEnd::kAdd) y += widen(before);
       *to = narrow<Out>(y);
     }
@@ -291,11 +330,6 @@ Kernel kernel_for(DType dtype, std::int64_t rows, LinearEnd end, bool wide_out) 
   return rows <= 8 ? kernel_with<F16, 8>(end, wide_out) : kernel_with<F16, 16>(end, wide_out);
 }
 
-Layout layout_for(const LinearCall& call) {
-  return Layout::of(static_cast<int>(call.x.shape[0]), static_cast<int>(call.x.shape[1]), call.norm.data != nullptr,
-                    call.x.shape[0] <= 8 ? 8 : 16, call.end == LinearEnd::kSiluMul ? 2 : 1);
-}
-
 int multiprocessors() {
   static const int count = [] {
     int device = 0, processors = 0;
@@ -306,12 +340,34 @@ int multiprocessors() {
   return count;
 }
 
+// Blocks, and how deep their rings are.
+struct Shape {
+  int blocks, ring, shared_bytes;
+};
+
+Shape shape_for(const LinearCall& call) {
+  const int rows = static_cast<int>(call.x.shape[0]), k = static_cast<int>(call.x.shape[1]);
+  const int tiles = static_cast<int>((call.out.shape[1] + kTile - 1) / kTile), processors = multiprocessors();
+  const int streams = call.end == LinearEnd::kSiluMul ? 2 : 1, batch = rows <= 8 ? 8 : 16;
+  // Small matrices have a block for each tile, which then reads no other; large ones a block for each multiprocessor.
+  const int blocks = tiles <= 2 * processors ? tiles : processors;
+  const int chunks = (k / kChunk + kWarps - 1) / kWarps, step = kStepLoads / streams;
+  const int steps = (chunks + step - 1) / step * ((tiles + blocks - 1) / blocks);
+  const auto bytes = [&](int ring) {
+    return Layout::of(rows, k, call.norm.data != nullptr, ring, batch, streams).total;
+  };
+  int ring = std::min(kMostSteps, steps);
+  while (ring > 3 && bytes(ring) > kHalfSharedBytes) --ring;
+  if (bytes(ring) > kHalfSharedBytes) ring = std::min(kMostSteps, steps);  // no room for two: then all for one
+  return {blocks, ring, bytes(ring)};
+}
+
 }  // namespace
 
 bool fits_skinny(const LinearCall& call) {
   const std::int64_t rows = call.x.shape[0], k = call.x.shape[1];
   if (call.w.dtype != DType::kBF16 && call.w.dtype != DType::kF16) return false;
-  return rows >= 1 && rows <= 16 && k % kChunk == 0 && k <= 65536 && layout_for(call).total <= kMaxSharedBytes;
+  return rows >= 1 && rows <= 16 && k % kChunk == 0 && rows * (k * 2 + 128) <= kMaxXBytes;
 }
 
 Status prepare_skinny() {
@@ -319,10 +375,10 @@ Status prepare_skinny() {
     for (const std::int64_t rows : {8, 16}) {
       for (const LinearEnd end : {LinearEnd::kStore, LinearEnd::kAdd, LinearEnd::kSiluMul}) {
         for (const bool wide_out : {false, true}) {
-          LEVADA_RETURN_IF_ERROR(check_cuda(
-              cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel_for(dtype, rows, end, wide_out)),
-                                   cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMaxSharedBytes)),
-              "asking for shared memory"));
+          LEVADA_RETURN_IF_ERROR(
+              check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel_for(dtype, rows, end, wide_out)),
+                                              cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSharedBytes),
+                         "asking for shared memory"));
         }
       }
     }
@@ -343,10 +399,10 @@ Status run_skinny(const LinearCall& call, cudaStream_t stream) {
   p.k = static_cast<int>(call.x.shape[1]);
   p.tiles = (p.n + kTile - 1) / kTile;
   p.eps = call.eps;
-  const Kernel kernel = kernel_for(call.w.dtype, p.rows, call.end, call.out.dtype != call.x.dtype);
-  return launch("linear", kernel,
-                {dim3(static_cast<unsigned>(std::min(p.tiles, multiprocessors()))), kThreads,
-                 static_cast<std::size_t>(layout_for(call).total)},
+  const Shape shape = shape_for(call);
+  p.ring = shape.ring;
+  return launch("linear", kernel_for(call.w.dtype, p.rows, call.end, call.out.dtype != call.x.dtype),
+                {dim3(static_cast<unsigned>(shape.blocks)), kThreads, static_cast<std::size_t>(shape.shared_bytes)},
                 stream, p);
 }
 

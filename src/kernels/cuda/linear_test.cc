@@ -43,7 +43,8 @@ struct CudaLinearTest : ::testing::TestWithParam<DType> {
     expect_ok(linears->run({x, w, {}, c.normed ? norm.view() : none, 1e-5f, c.end, out}, nullptr));
     // x normed and the pairs before SiLU are rounded to T on the way.
     const double tolerance = (c.normed || c.end == LinearEnd::kSiluMul ? 3 : 1) * rounding(type());
-    expect_close(out.floats(), want, tolerance, 0.6,
+    // A library may round the product before it adds it: as large as the product is then.
+    expect_close(out.floats(), want, tolerance, c.end == LinearEnd::kAdd ? 2 : 0.6,
                  "rows " + std::to_string(c.rows) + " n " + std::to_string(c.n) + " k " + std::to_string(c.k) +
                      " end " + std::to_string(static_cast<int>(c.end)));
     EXPECT_TRUE(out.guards_hold());
@@ -79,6 +80,7 @@ TEST_P(CudaLinearTest, EqualsItsTwinOnColumnsThatFitNoTile) {
   for (const std::int64_t rows : {1, 7, 16, 40}) {
     equals_its_twin({rows, 1001, 64, true}, 5);                             // rows of w past the last tile
     equals_its_twin({rows, 24, 40, false}, 6);                              // K that no chunk divides
+    equals_its_twin({rows, 17003, 96, true, LinearEnd::kStore, true}, 9);   // a small model's vocabulary
     equals_its_twin({rows, 16, 12288, false}, 7);                           // long sums
     equals_its_twin({rows, 2200, 4096, true, LinearEnd::kStore, true}, 8);  // float32 logits, several tiles a block
   }
@@ -196,6 +198,7 @@ TEST(CudaF8LinearTest, BlockScaledWeightsEqualTheirTwin) {
                                         : GpuTensor::unwritten(DType::kBF16, {rows, columns}, 8);
       std::vector<float> xs = x.floats(), norms = norm.floats(), want = out.floats(), normed(xs.size());
       ref.rms_norm(host_view(xs, {rows, 640}), host_view(norms, {640}), 1e-5f, host_view(normed, {rows, 640}));
+      for (float& v : normed) v = __bfloat162float(__float2bfloat16(v));
       ref_quantize_rows(host_view(normed, {rows, 640}));
       ref_linear(ref, host_view(normed, {rows, 640}), host_view(ws, {576, 640}), {}, 0, static_cast<RefLinearEnd>(end),
                  host_view(want, {rows, columns}));

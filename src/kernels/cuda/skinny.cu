@@ -15,7 +15,7 @@ constexpr int kStepLoads = 4;                 // 16-byte loads of a lane in one 
 constexpr int kStepBytes = kStepLoads * 512;  // of a warp
 constexpr int kXLoads = 6;                    // 16-byte loads of x in flight per lane
 constexpr int kXPadBytes = 64;                // moves the next row of x to the other half of the banks
-constexpr int kMaxXBytes = 100 * 1024;        // more than that is cuBLASLt's
+constexpr int kMaxXBytes = 64 * 1024;         // more than that is cuBLASLt's
 constexpr int kHalfSharedBytes = 112 * 1024;  // what leaves room for the next kernel's block beside this one's
 constexpr int kMaxSharedBytes = 220 * 1024;
 
@@ -26,7 +26,7 @@ struct Problem {
   std::int64_t x_stride, out_stride;
   int rows, n, k, tiles;  // n: columns of out
   int ring;               // steps in flight
-  float eps;
+  float eps, k_inverse;
 };
 
 // Shared memory: norm weights, x, the rings, partial sums of two tiles.
@@ -93,8 +93,16 @@ struct Slice {
   }
 };
 
-// Asks for the weights of one lane, step after step, tile after tile. kStreams = 2: a gate row and its up row.
-template <class T, int kStreams>
+// What a tile is. kStreams > 1 with SiLU: 8 gate rows and their up rows; without: so many times 8 rows in turn, where
+// there is little to sum for each and the block's barrier would cost most.
+template <LinearEnd kEnd, int kStreams>
+struct Tile {
+  static constexpr int kGroups = kEnd == LinearEnd::kSiluMul ? 1 : kStreams;  // of 8 columns of out
+  static constexpr int kRows = kTile * kGroups;
+};
+
+// Asks for the weights of one lane, step after step, tile after tile.
+template <class T, LinearEnd kEnd, int kStreams>
 class Feed {
  public:
   static constexpr int kChunks = kStepLoads / kStreams;  // of a step
@@ -130,11 +138,13 @@ class Feed {
     return ring_ + ((stage * kChunks + u) * kStreams + s) * 512 + lane_ * 16;
   }
   __device__ void aim() {
-    const int row = min(tile_ * kTile + lane_ / 4, p_.n - 1);  // rows past the end repeat the last; they are not stored
     const std::int64_t column = static_cast<std::int64_t>(slice_.first) * kChunk + lane_ % 4 * 8;
 #pragma unroll
     for (int s = 0; s < kStreams; ++s) {
-      from_[s] = static_cast<const T*>(p_.w) + (static_cast<std::int64_t>(s) * p_.n + row) * p_.k + column;
+      constexpr bool kPairs = kEnd == LinearEnd::kSiluMul;
+      // Rows past the end repeat the last; they are not stored.
+      const int row = min(tile_ * Tile<kEnd, kStreams>::kRows + (kPairs ? 0 : s * kTile) + lane_ / 4, p_.n - 1);
+      from_[s] = static_cast<const T*>(p_.w) + (static_cast<std::int64_t>(kPairs ? s : 0) * p_.n + row) * p_.k + column;
     }
   }
   const Problem& p_;
@@ -180,16 +190,18 @@ __device__ float weigh(Pack<T>& pack, const char* weights) {
 // Warps that load one row of x together.
 __device__ int warps_per_row(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : rows <= 4 ? 2 : 1; }
 
-// The rows of x into shared memory, times the norm weights if there are any. Each warp leaves the sum of the squares
-// that it saw: squares[row * warps_per_row + its place in the row].
-template <class T>
-__device__ void load_x(const Problem& p, char* shared, const Layout& at, float* squares) {
+// The rows of x into shared memory, times the norm weights if there are any, and this thread's share of the squares of
+// the rows that its warp loads: row warp / warps_per_row, and the one 8 rows on.
+template <class T, int kBatch>
+__device__ void load_x(const Problem& p, char* shared, const Layout& at, float (&sum)[kBatch / 8]) {
   const int warp = static_cast<int>(threadIdx.x) / 32, share = warps_per_row(p.rows);
   const int packs = p.k / 8, stride = share * 32, own = static_cast<int>(threadIdx.x) % stride;
-  for (int r = warp / share; r < p.rows; r += kWarps / share) {
+#pragma unroll
+  for (int turn = 0; turn < kBatch / 8; ++turn) {
+    const int r = warp / share + turn * 8;
+    if (r >= p.rows) break;
     auto* const to = reinterpret_cast<T*>(shared + at.x + r * Layout::x_stride_bytes(p.k));
     const T* const from = static_cast<const T*>(p.x) + r * p.x_stride;
-    float sum = 0;
     for (int c = own; c < packs; c += stride * kXLoads) {
       Pack<T> got[kXLoads];
 #pragma unroll
@@ -199,13 +211,22 @@ __device__ void load_x(const Problem& p, char* shared, const Layout& at, float* 
 #pragma unroll
       for (int i = 0; i < kXLoads; ++i) {
         if (c + i * stride >= packs) break;
-        if (p.norm != nullptr) sum += weigh(got[i], shared + (c + i * stride) * 16);
+        if (p.norm != nullptr) sum[turn] += weigh(got[i], shared + (c + i * stride) * 16);
         store(to + (c + i * stride) * 8, got[i]);
       }
     }
-    if (p.norm == nullptr) continue;
-    sum = warp_sum(sum);
-    if (threadIdx.x % 32 == 0) squares[r * share + warp % share] = sum;
+  }
+}
+
+// After x is on its way, so that no product waits for it: squares[row * warps_per_row + the warp's place in the row].
+template <int kBatch>
+__device__ void leave_squares(const Problem& p, const float (&sum)[kBatch / 8], float* squares) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, share = warps_per_row(p.rows);
+#pragma unroll
+  for (int turn = 0; turn < kBatch / 8; ++turn) {
+    const float whole = warp_sum(sum[turn]);
+    const int r = warp / share + turn * 8;
+    if (threadIdx.x % 32 == 0 && r < p.rows) squares[r * share + warp % share] = whole;
   }
 }
 
@@ -215,20 +236,21 @@ __device__ float scale_of(const Problem& p, int row, const float* squares) {
   if (p.norm == nullptr) return 1;
   const int share = warps_per_row(p.rows);
   float sum = 0;
-  for (int i = 0; i < share; ++i) sum += squares[row * share + i];
-  return rsqrtf(sum / static_cast<float>(p.k) + p.eps) / kNormScale<T>;
+#pragma unroll
+  for (int i = 0; i < kWarps; ++i) sum += i < share ? squares[row * share + i] : 0;
+  return rsqrtf(sum * p.k_inverse + p.eps) * (1 / kNormScale<T>);
 }
 
 // One lane's share of a tile: the products of its warp's columns.
-template <class T, int kBatch, int kStreams>
+template <class T, int kBatch, LinearEnd kEnd, int kStreams>
 struct TileSums {
   float at[kStreams][2][4];  // two chains each
 
-  __device__ void add(const Feed<T, kStreams>& feed, int stage, const char* x, int x_stride, int rows, int first,
+  __device__ void add(const Feed<T, kEnd, kStreams>& feed, int stage, const char* x, int x_stride, int rows, int first,
                       int chunks, int lane) {
     const int row = lane / 4;
 #pragma unroll
-    for (int u = 0; u < Feed<T, kStreams>::kChunks; ++u) {
+    for (int u = 0; u < Feed<T, kEnd, kStreams>::kChunks; ++u) {
       if (u >= chunks) break;
       const char* const column = x + (first + u) * (kChunk * 2) + lane % 4 * 16;
       uint4 low{}, high{};
@@ -255,58 +277,66 @@ struct TileSums {
   }
 };
 
+// The sum over all warps of one element of a tile.
 template <int kBatch, int kStreams>
-__device__ float whole_sum(const float* sums, int s) {
+__device__ float whole_sum(const float* sums, int s, int element) {
   float sum = 0;
 #pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp) sum += sums[(warp * kStreams + s) * kBatch * kTile + threadIdx.x];
+  for (int warp = 0; warp < kWarps; ++warp) sum += sums[(warp * kStreams + s) * kBatch * kTile + element];
   return sum;
 }
 
-template <class T, int kBatch, LinearEnd kEnd, class Out>
+template <class T, int kBatch, LinearEnd kEnd, class Out, int kStreams>
 __global__ void __launch_bounds__(kThreads, kBatch == 8 ? 3 : 2) skinny_kernel(const Problem p) {
-  constexpr int kStreams = kEnd == LinearEnd::kSiluMul ? 2 : 1;
+  using Feeding = Feed<T, kEnd, kStreams>;
+  using Tiling = Tile<kEnd, kStreams>;
+  constexpr int kElements = kBatch * kTile, kTileFloats = kWarps * kStreams * kElements;
   extern __shared__ __align__(128) char shared[];
   __shared__ float squares[16];
   let_successors_start();
   const Layout at = Layout::of(p.rows, p.k, p.norm != nullptr, p.ring, kBatch, kStreams);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const Slice slice(p.k, warp, Feed<T, kStreams>::kChunks);
-  Feed<T, kStreams> feed(p, slice, shared + at.ring + warp * p.ring * kStepBytes, lane);
+  const Slice slice(p.k, warp, Feeding::kChunks);
+  Feeding feed(p, slice, shared + at.ring + warp * p.ring * kStepBytes, lane);
   for (int stage = 0; stage < p.ring; ++stage) feed.ask(stage);
   if (p.norm != nullptr) fetch_norm<T>(p, shared);
   wait_for_predecessors();
-  load_x<T>(p, shared, at, squares);
+  float own_squares[kBatch / 8]{};
+  load_x<T, kBatch>(p, shared, at, own_squares);
   __syncthreads();
+  if (p.norm != nullptr) leave_squares<kBatch>(p, own_squares, squares);
 
-  const int batch_row = static_cast<int>(threadIdx.x) / kTile;
-  const float scale = batch_row < p.rows ? scale_of<T>(p, batch_row, squares) : 0;
+  // This thread's element of each group of 8 columns, where there are as many threads.
+  const int element = static_cast<int>(threadIdx.x) % kElements, group = static_cast<int>(threadIdx.x) / kElements;
+  const int batch_row = element / kTile;
+  float scale = 0;
   auto* const sums = reinterpret_cast<float*>(shared + at.sums);
-  constexpr int kTileFloats = kWarps * kStreams * kBatch * kTile;
   int stage = 0, buffer = 0;
   for (int tile = static_cast<int>(blockIdx.x); tile < p.tiles; tile += static_cast<int>(gridDim.x)) {
-    const int column = tile * kTile + static_cast<int>(threadIdx.x) % kTile;
-    const bool stores = batch_row < p.rows && column < p.n;
-    Out* const to = static_cast<Out*>(p.out) + batch_row * p.out_stride + column;
+    const int column = tile * Tiling::kRows + element % kTile;
+    Out* const to = static_cast<Out*>(p.out) + batch_row * p.out_stride;
     Out before{};
-    if (kEnd == LinearEnd::kAdd && stores) before = __ldcg(to);
-    TileSums<T, kBatch, kStreams> tile_sums{};
+    if (kEnd == LinearEnd::kAdd && group == 0 && batch_row < p.rows && column < p.n) before = __ldcg(to + column);
+    TileSums<T, kBatch, kEnd, kStreams> tile_sums{};
     for (int step = 0; step < slice.steps; ++step) {
       wait_step(p.ring);
-      const int chunk = step * Feed<T, kStreams>::kChunks;
+      const int chunk = step * Feeding::kChunks;
       tile_sums.add(feed, stage, shared + at.x, Layout::x_stride_bytes(p.k), p.rows, slice.first + chunk,
                     slice.count - chunk, lane);
       feed.ask(stage);
       stage = stage + 1 == p.ring ? 0 : stage + 1;
     }
-    tile_sums.leave(sums + buffer * kTileFloats + warp * kStreams * kBatch * kTile, lane);
+    const float* const from = sums + buffer * kTileFloats;
+    tile_sums.leave(sums + buffer * kTileFloats + warp * kStreams * kElements, lane);
     __syncthreads();
-    if (stores) {
-      const float* const from = sums + buffer * kTileFloats;
-      float y = whole_sum<kBatch, kStreams>(from, 0) * scale;
-      if constexpr (kEnd == LinearEnd::kSiluMul) y = silu(y) * (whole_sum<kBatch, kStreams>(from, 1) * scale);
+    if (tile == static_cast<int>(blockIdx.x) && batch_row < p.rows) scale = scale_of<T>(p, batch_row, squares);
+    for (int g = group; g < Tiling::kGroups; g += kThreads / kElements) {
+      const int c = column + g * kTile;
+      if (batch_row >= p.rows || c >= p.n) break;
+      float y = whole_sum<kBatch, kStreams>(from, g, element) * scale;
+      if constexpr (kEnd == LinearEnd::kSiluMul) y = silu(y) * (whole_sum<kBatch, kStreams>(from, 1, element) * scale);
       if constexpr (kEnd == LinearEnd::kAdd) y += widen(before);
-      *to = narrow<Out>(y);
+      to[c] = narrow<Out>(y);
     }
     buffer ^= 1;  // the next tile's sums go elsewhere, so that one barrier a tile is enough
   }
@@ -314,20 +344,37 @@ __global__ void __launch_bounds__(kThreads, kBatch == 8 ? 3 : 2) skinny_kernel(c
 
 using Kernel = void (*)(Problem);
 
-template <class T, int kBatch>
-Kernel kernel_with(LinearEnd end, bool wide_out) {
-  switch (end) {
-    case LinearEnd::kAdd: return skinny_kernel<T, kBatch, LinearEnd::kAdd, T>;
-    case LinearEnd::kSiluMul: return skinny_kernel<T, kBatch, LinearEnd::kSiluMul, T>;
-    case LinearEnd::kStore: break;
-  }
-  return wide_out ? skinny_kernel<T, kBatch, LinearEnd::kStore, float> : skinny_kernel<T, kBatch, LinearEnd::kStore, T>;
+constexpr int kWideStreams = 4;
+
+template <class T, int kBatch, class Out>
+Kernel storing_kernel(bool wide) {
+  return wide ? skinny_kernel<T, kBatch, LinearEnd::kStore, Out, kWideStreams>
+              : skinny_kernel<T, kBatch, LinearEnd::kStore, Out, 1>;
 }
 
-Kernel kernel_for(DType dtype, std::int64_t rows, LinearEnd end, bool wide_out) {
-  if (dtype == DType::kBF16)
-    return rows <= 8 ? kernel_with<Bf16, 8>(end, wide_out) : kernel_with<Bf16, 16>(end, wide_out);
-  return rows <= 8 ? kernel_with<F16, 8>(end, wide_out) : kernel_with<F16, 16>(end, wide_out);
+// What a call compiles to, apart from T.
+struct Variant {
+  LinearEnd end = LinearEnd::kStore;
+  bool many = false, float_out = false, wide = false;  // more than 8 rows; float32 out; tiles of kWideStreams groups
+
+  int batch() const { return many ? 16 : 8; }
+  int streams() const { return end == LinearEnd::kSiluMul ? 2 : wide ? kWideStreams : 1; }
+  int tile_rows() const { return wide ? kTile * kWideStreams : kTile; }
+};
+
+template <class T, int kBatch>
+Kernel kernel_with(const Variant& v) {
+  switch (v.end) {
+    case LinearEnd::kAdd: return skinny_kernel<T, kBatch, LinearEnd::kAdd, T, 1>;
+    case LinearEnd::kSiluMul: return skinny_kernel<T, kBatch, LinearEnd::kSiluMul, T, 2>;
+    case LinearEnd::kStore: break;
+  }
+  return v.float_out ? storing_kernel<T, kBatch, float>(v.wide) : storing_kernel<T, kBatch, T>(v.wide);
+}
+
+Kernel kernel_for(DType dtype, const Variant& v) {
+  if (dtype == DType::kBF16) return v.many ? kernel_with<Bf16, 16>(v) : kernel_with<Bf16, 8>(v);
+  return v.many ? kernel_with<F16, 16>(v) : kernel_with<F16, 8>(v);
 }
 
 int multiprocessors() {
@@ -340,26 +387,34 @@ int multiprocessors() {
   return count;
 }
 
+Variant variant_of(const LinearCall& call) {
+  Variant v{call.end, call.x.shape[0] > 8, call.out.dtype != call.x.dtype, false};
+  // Short sums and very many rows: a vocabulary over a small model.
+  v.wide = call.end == LinearEnd::kStore && call.x.shape[1] <= 1024 &&
+           call.out.shape[1] >= std::int64_t{4} * kTile * kWideStreams * multiprocessors();
+  return v;
+}
+
 // Blocks, and how deep their rings are.
 struct Shape {
-  int blocks, ring, shared_bytes;
+  int tiles, blocks, ring, shared_bytes;
 };
 
-Shape shape_for(const LinearCall& call) {
+Shape shape_for(const LinearCall& call, const Variant& v) {
   const int rows = static_cast<int>(call.x.shape[0]), k = static_cast<int>(call.x.shape[1]);
-  const int tiles = static_cast<int>((call.out.shape[1] + kTile - 1) / kTile), processors = multiprocessors();
-  const int streams = call.end == LinearEnd::kSiluMul ? 2 : 1, batch = rows <= 8 ? 8 : 16;
+  const int processors = multiprocessors();
+  const int tiles = (static_cast<int>(call.out.shape[1]) + v.tile_rows() - 1) / v.tile_rows();
   // Small matrices have a block for each tile, which then reads no other; large ones a block for each multiprocessor.
   const int blocks = tiles <= 2 * processors ? tiles : processors;
-  const int chunks = (k / kChunk + kWarps - 1) / kWarps, step = kStepLoads / streams;
+  const int chunks = (k / kChunk + kWarps - 1) / kWarps, step = kStepLoads / v.streams();
   const int steps = (chunks + step - 1) / step * ((tiles + blocks - 1) / blocks);
   const auto bytes = [&](int ring) {
-    return Layout::of(rows, k, call.norm.data != nullptr, ring, batch, streams).total;
+    return Layout::of(rows, k, call.norm.data != nullptr, ring, v.batch(), v.streams()).total;
   };
   int ring = std::min(kMostSteps, steps);
   while (ring > 3 && bytes(ring) > kHalfSharedBytes) --ring;
   if (bytes(ring) > kHalfSharedBytes) ring = std::min(kMostSteps, steps);  // no room for two: then all for one
-  return {blocks, ring, bytes(ring)};
+  return {tiles, blocks, ring, bytes(ring)};
 }
 
 }  // namespace
@@ -372,14 +427,13 @@ bool fits_skinny(const LinearCall& call) {
 
 Status prepare_skinny() {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
-    for (const std::int64_t rows : {8, 16}) {
-      for (const LinearEnd end : {LinearEnd::kStore, LinearEnd::kAdd, LinearEnd::kSiluMul}) {
-        for (const bool wide_out : {false, true}) {
-          LEVADA_RETURN_IF_ERROR(
-              check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel_for(dtype, rows, end, wide_out)),
-                                              cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSharedBytes),
-                         "asking for shared memory"));
-        }
+    for (const LinearEnd end : {LinearEnd::kStore, LinearEnd::kAdd, LinearEnd::kSiluMul}) {
+      for (const int bits : {0, 1, 2, 3, 4, 5, 6, 7}) {
+        const Variant v{end, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
+        LEVADA_RETURN_IF_ERROR(
+            check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel_for(dtype, v)),
+                                            cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSharedBytes),
+                       "asking for shared memory"));
       }
     }
   }
@@ -387,6 +441,8 @@ Status prepare_skinny() {
 }
 
 Status run_skinny(const LinearCall& call, cudaStream_t stream) {
+  const Variant variant = variant_of(call);
+  const Shape shape = shape_for(call, variant);
   Problem p{};
   p.x = call.x.data;
   p.w = call.w.data;
@@ -397,11 +453,11 @@ Status run_skinny(const LinearCall& call, cudaStream_t stream) {
   p.rows = static_cast<int>(call.x.shape[0]);
   p.n = static_cast<int>(call.out.shape[1]);
   p.k = static_cast<int>(call.x.shape[1]);
-  p.tiles = (p.n + kTile - 1) / kTile;
-  p.eps = call.eps;
-  const Shape shape = shape_for(call);
+  p.tiles = shape.tiles;
   p.ring = shape.ring;
-  return launch("linear", kernel_for(call.w.dtype, p.rows, call.end, call.out.dtype != call.x.dtype),
+  p.eps = call.eps;
+  p.k_inverse = 1 / static_cast<float>(p.k);
+  return launch("linear", kernel_for(call.w.dtype, variant),
                 {dim3(static_cast<unsigned>(shape.blocks)), kThreads, static_cast<std::size_t>(shape.shared_bytes)},
                 stream, p);
 }

@@ -18,19 +18,19 @@ at::Tensor upload(std::span<const std::int64_t> values, at::Device place) {
   return place.is_cpu() ? host : host.to(place);
 }
 
-// Frequencies are powers of theta in float32, angles float32 products: what serving computes, at every position. Rows of
-// a table, because many rows share a position and sines cost more than their transport.
-at::Tensor angles(std::span<const std::int64_t> positions, std::int64_t head_dim, double theta, at::Device place) {
+// Half cosines, half sines of positions [0, count). Frequencies are powers of theta in float32, angles float32 products:
+// what serving computes, at every position. A table, because many rows share a position and sines cost more than their
+// transport.
+at::Tensor angle_table(std::int64_t count, std::int64_t head_dim, double theta, at::Device place) {
   const std::int64_t half = head_dim / 2;
   std::vector<float> frequencies(static_cast<std::size_t>(half));
   for (std::int64_t i = 0; i < half; ++i) {
     const float exponent = -static_cast<float>(2 * i) / static_cast<float>(head_dim);
     frequencies[static_cast<std::size_t>(i)] = static_cast<float>(std::pow(theta, exponent));
   }
-  const std::int64_t last = positions.empty() ? -1 : *std::max_element(positions.begin(), positions.end());
-  const at::Tensor table = at::empty({last + 1, head_dim}, at::TensorOptions().dtype(at::kFloat));
+  const at::Tensor table = at::empty({count, head_dim}, at::TensorOptions().dtype(at::kFloat));
   auto* out = table.data_ptr<float>();
-  for (std::int64_t position = 0; position <= last; ++position) {
+  for (std::int64_t position = 0; position < count; ++position) {
     for (std::int64_t i = 0; i < half; ++i) {
       const float angle = static_cast<float>(position) * frequencies[static_cast<std::size_t>(i)];
       out[i] = std::cos(angle);
@@ -38,7 +38,7 @@ at::Tensor angles(std::span<const std::int64_t> positions, std::int64_t head_dim
     }
     out += head_dim;
   }
-  return at::index_select(place.is_cpu() ? table : table.to(place), 0, upload(positions, place));
+  return place.is_cpu() ? table : table.to(place);
 }
 
 // Structs of int32 fields.
@@ -116,8 +116,10 @@ DraftBatch make_draft_batch(const DraftGeometry& geometry, std::span<const Draft
     }
   }
   batch.block_ids = upload(ids, place);
-  batch.row_angles = angles(row_positions, geometry.head_dim, geometry.rope_theta, place);
-  batch.key_angles = angles(key_positions, geometry.head_dim, geometry.rope_theta, place);
+  const std::int64_t highest = *std::max_element(row_positions.begin(), row_positions.end());
+  const at::Tensor table = angle_table(highest + 1, geometry.head_dim, geometry.rope_theta, place);
+  batch.row_angles = at::index_select(table, 0, upload(row_positions, place));
+  batch.key_angles = at::index_select(table, 0, upload(key_positions, place));
   set_visibility(geometry, batch, place);
   return batch;
 }

@@ -47,12 +47,14 @@ class DraftObjective {
 
  private:
   struct Rows;
-  void score(const Rows& rows, std::int64_t first, std::int64_t count, const at::Tensor& y, const at::Tensor& logits);
-  void fetch(const Rows& rows, std::int64_t first, std::int64_t count, ObjectiveResult& result) const;
-  void weigh(const DraftLabels& labels, std::int64_t block, std::int64_t first, std::int64_t end,
+  at::Tensor logits_of(const Rows& rows, const at::Tensor& y);
+  void run_chunk(const Rows& rows, const at::Tensor& y, const at::Tensor& dy, const at::Tensor& coefficients);
+  void run_chunk(const Rows& rows, const DraftLabels& labels, std::int64_t block, const at::Tensor& y,
+                 const at::Tensor& dy, ObjectiveResult& result);
+  void fetch(const Rows& rows, ObjectiveResult& result) const;
+  void weigh(const DraftLabels& labels, std::int64_t block, std::span<const std::int64_t> ids,
              ObjectiveResult& result) const;
-  void pull_back(const Rows& rows, std::int64_t first, std::int64_t count, const at::Tensor& coefficients,
-                 const at::Tensor& logits, const at::Tensor& dy);
+  void pull_back(const Rows& rows, const at::Tensor& logits, const at::Tensor& dy);
   void count_blocks(const DraftLabels& labels, std::int64_t block, ObjectiveResult& result) const;
 
   at::Tensor head_;

@@ -1,5 +1,6 @@
 #include "train/micro_step.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/index_select.h>
 
@@ -68,7 +69,17 @@ Status MicroStep::check(const Sample& sample) const {
 at::Tensor MicroStep::upload_features(std::span<const Sample> samples, std::span<const nn::DraftSequence> sequences,
                                       std::int64_t keys) {
   const std::int64_t width = config_.features();
-  const at::Tensor all = scratch_.get("features", {keys, width}, state_.weights_flat.scalar_type());
+  const auto type = state_.weights_flat.scalar_type();
+  const at::Tensor all = scratch_.get("features", {keys, width}, type);
+  at::Tensor staged = all;
+  if (!ops_.place().is_cpu()) {
+    // Free again: reading the last micro-step's likelihoods waited for all that was queued before.
+    if (!staging_.defined() || staging_.size(0) < keys) {
+      staging_ = at::Tensor();
+      staging_ = at::empty({keys, width}, at::TensorOptions().dtype(type).pinned_memory(true));
+    }
+    staged = staging_.narrow(0, 0, keys);
+  }
   std::int64_t first = 0;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const std::int64_t rows = sequences[i].context();
@@ -77,11 +88,12 @@ at::Tensor MicroStep::upload_features(std::span<const Sample> samples, std::span
     const Sample& sample = samples[i];
     const bool wide = !sample.hidden_states_f32.empty();
     const void* from = wide ? static_cast<const void*>(sample.hidden_states_f32.data()) : sample.hidden_states.data();
-    all.narrow(0, first, rows)
+    staged.narrow(0, first, rows)
         .copy_(at::from_blob(const_cast<void*>(from), {rows, width},
                              at::TensorOptions().dtype(wide ? at::kFloat : at::kBFloat16)));
     first += rows;
   }
+  if (!staged.is_same(all)) all.copy_(staged, true);
   return all;
 }
 

@@ -115,10 +115,11 @@ class Bench {
     const at::Tensor y = draft_.forward(batch, weights, features, embeddings);
     lap(times.forward);
     const at::Tensor dy = scratch_.get("dy", y.sizes(), y.scalar_type());
-    const ObjectiveResult result = objective_.run(labels, kBlock, y, dy);
-    lap(times.objective);
     gradients_flat_.zero_();
-    draft_.backward(batch, weights, gradients, features, dy);
+    const ObjectiveResult result = objective_.run(labels, kBlock, y, dy, [&] {
+      lap(times.objective);
+      draft_.backward(batch, weights, gradients, features, dy);
+    });
     lap(times.backward);
     const double norm = std::sqrt(ops_.sum_of_squares(gradients_flat_)) / result.weight;
     AdamStep adam;

@@ -97,7 +97,7 @@ __global__ void cross_entropy_kernel(std::int64_t width, const T* logits, const 
   report(block_both(seen), r, row, labels[r], nll, norm, argmax);
 }
 
-// Both passes over a row that fits into shared memory: read once, written once.
+// Both passes over a row that fits into shared memory: read once, all of it on its way at a time, and written once.
 __global__ __launch_bounds__(kThreads, 2) void cross_entropy_both_kernel(std::int64_t width, bf16* logits,
                                                                          const std::int64_t* labels, float* nll,
                                                                          float* norm, std::int64_t* argmax,
@@ -107,12 +107,10 @@ __global__ __launch_bounds__(kThreads, 2) void cross_entropy_both_kernel(std::in
   const std::int64_t r = blockIdx.x, label = labels[r];
   bf16* row = logits + r * width;
   Seen seen;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < width / 8; i += kThreads) {
-    const Eight<bf16> x = eight(row, i);
-    kept[i] = x;
-    see<bf16, 8>(x.at, i * 8, seen);
-  }
+  for (int i = threadIdx.x; i < width / 8; i += kThreads) copy_16(kept + i, row + i * 8);
+  commit_copies();
+  wait_for_copies<0>();
+  for (int i = threadIdx.x; i < width / 8; i += kThreads) see<bf16, 8>(kept[i].at, i * 8, seen);
   seen = block_both(seen);
   report(seen, r, row, label, nll, norm, argmax);
   __syncthreads();  // the label's logit is read before it is overwritten

@@ -51,6 +51,9 @@ Status MicroStep::check(const Sample& sample) const {
                                 std::to_string(config_.hidden) + ")",
                             "hidden_states");
   }
+  if (sample.features_on_device && ops_.place().is_cpu()) {
+    return invalid_argument(where + ": lie on a device, the trainer is on the CPU", "hidden_states");
+  }
   if (!sample.anchor_uniforms.empty() && sample.anchor_uniforms.size() + 1 < tokens) {
     return invalid_argument(where + ": " + std::to_string(sample.anchor_uniforms.size()) + " numbers for " +
                                 std::to_string(tokens) + " tokens",
@@ -66,20 +69,19 @@ Status MicroStep::check(const Sample& sample) const {
   return {};
 }
 
+at::Tensor MicroStep::staging(std::int64_t keys, std::int64_t width, at::ScalarType type) {
+  if (!staging_.defined() || staging_.size(0) < keys) {
+    staging_ = at::Tensor();
+    staging_ = at::empty({keys, width}, at::TensorOptions().dtype(type).pinned_memory(true));
+  }
+  return staging_.narrow(0, 0, keys);
+}
+
 at::Tensor MicroStep::upload_features(std::span<const Sample> samples, std::span<const nn::DraftSequence> sequences,
                                       std::int64_t keys) {
   const std::int64_t width = config_.features();
   const auto type = state_.weights_flat.scalar_type();
   const at::Tensor all = scratch_.get("features", {keys, width}, type);
-  at::Tensor staged = all;
-  if (!ops_.place().is_cpu()) {
-    // Free again: reading the last micro-step's likelihoods waited for what had been queued before them, this copy first.
-    if (!staging_.defined() || staging_.size(0) < keys) {
-      staging_ = at::Tensor();
-      staging_ = at::empty({keys, width}, at::TensorOptions().dtype(type).pinned_memory(true));
-    }
-    staged = staging_.narrow(0, 0, keys);
-  }
   std::int64_t first = 0;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const std::int64_t rows = sequences[i].context();
@@ -87,13 +89,21 @@ at::Tensor MicroStep::upload_features(std::span<const Sample> samples, std::span
     // Only read; torch has no tensor of const memory.
     const Sample& sample = samples[i];
     const bool wide = !sample.hidden_states_f32.empty();
-    const void* from = wide ? static_cast<const void*>(sample.hidden_states_f32.data()) : sample.hidden_states.data();
-    staged.narrow(0, first, rows)
-        .copy_(at::from_blob(const_cast<void*>(from), {rows, width},
-                             at::TensorOptions().dtype(wide ? at::kFloat : at::kBFloat16)));
+    const void* memory = wide ? static_cast<const void*>(sample.hidden_states_f32.data()) : sample.hidden_states.data();
+    const at::TensorOptions options = at::TensorOptions().dtype(wide ? at::kFloat : at::kBFloat16);
+    const at::Tensor from =
+        at::from_blob(const_cast<void*>(memory), {rows, width},
+                      options.device(sample.features_on_device ? ops_.place() : at::Device(at::kCPU)));
+    const at::Tensor to = all.narrow(0, first, rows);
+    if (from.device() == to.device()) {
+      to.copy_(from);
+    } else {
+      // Free again: reading the last micro-step's likelihoods waited for this copy, which was queued before them.
+      const at::Tensor staged = staging(keys, width, type).narrow(0, first, rows);
+      to.copy_(staged.copy_(from), true);
+    }
     first += rows;
   }
-  if (!staged.is_same(all)) all.copy_(staged, true);
   return all;
 }
 

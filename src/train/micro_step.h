@@ -29,8 +29,10 @@ class MicroStep {
 
  private:
   nn::DraftSequence sequence_of(const Sample& sample) const;
-  // Captured rows where the draft is. The way there is memory that the device reads by itself (pinned), filled by all
-  // threads: the driver's own way for ordinary memory is a fifth as fast.
+  // Memory that a device reads by itself (pinned), filled by all threads: the driver's own way from ordinary memory is a
+  // fifth as fast.
+  at::Tensor staging(std::int64_t keys, std::int64_t width, at::ScalarType type);
+  // Captured rows where the draft is.
   at::Tensor upload_features(std::span<const Sample> samples, std::span<const nn::DraftSequence> sequences,
                              std::int64_t keys);
 

@@ -32,7 +32,8 @@ struct LinearCall {
   TensorView x;        // T [R, K], rows may be strided by a multiple of 8 elements
   TensorView w;        // T [N, K] contiguous; or f8_e4m3 with w_scale (T bf16, out bf16, K a multiple of 128)
   TensorView w_scale;  // f32 [N/128 rounded up, K/128 rounded up to a multiple of 4]; no data unless w is f8
-  TensorView norm;     // f32 [K]: x is RMS-normed with these weights first; no data: x as it is
+  TensorView
+      norm;  // f32 [K]: x is RMS-normed with these weights (rounded to T where rows are few) first; no data: as is
   float eps = 0;
   LinearEnd end = LinearEnd::kStore;
   TensorView out;  // [R, N], kSiluMul: [R, N/2]; T, or f32 with kStore (logits)

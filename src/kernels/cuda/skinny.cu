@@ -8,15 +8,14 @@ namespace levada::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 8, kThreads = kWarps * 32;
-constexpr int kTile = 8;                      // weight rows of a tile: what one mma takes
-constexpr int kChunk = 32;                    // columns that a lane group loads at once: 64 bytes of each row
-constexpr int kMostSteps = 6;                 // in flight, at most
-constexpr int kStepLoads = 4;                 // 16-byte loads of a lane in one step
+constexpr int kTile = 8;         // weight rows of a tile: what one mma takes
+constexpr int kChunk = 32;       // columns that a lane group loads at once: 64 bytes of each row
+constexpr int kDeepRing = 5;     // steps in flight
+constexpr int kShallowRing = 2;  // where a block has no more steps than that: leaves room for more kernels ahead
+constexpr int kStepLoads = 4;    // 16-byte loads of a lane in one step
 constexpr int kStepBytes = kStepLoads * 512;  // of a warp
-constexpr int kXLoads = 6;                    // 16-byte loads of x in flight per lane
 constexpr int kXPadBytes = 64;                // moves the next row of x to the other half of the banks
-constexpr int kMaxXBytes = 64 * 1024;         // more than that is cuBLASLt's
-constexpr int kHalfSharedBytes = 112 * 1024;  // what leaves room for the next kernel's block beside this one's
+constexpr int kMaxXBytes = 100 * 1024;        // more than that is cuBLASLt's
 constexpr int kMaxSharedBytes = 220 * 1024;
 
 struct Problem {
@@ -25,7 +24,6 @@ struct Problem {
   void* out;
   std::int64_t x_stride, out_stride;
   int rows, n, k, tiles;  // n: columns of out
-  int ring;               // steps in flight
   float eps, k_inverse;
 };
 
@@ -54,18 +52,6 @@ template <int kMost>
 __device__ void wait_all_but() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kMost) : "memory");
 }
-// The oldest of `ring` steps in flight has arrived.
-__device__ void wait_step(int ring) {
-  switch (ring) {
-    case 1: return wait_all_but<0>();
-    case 2: return wait_all_but<1>();
-    case 3: return wait_all_but<2>();
-    case 4: return wait_all_but<3>();
-    case 5: return wait_all_but<4>();
-    default: return wait_all_but<kMostSteps - 1>();
-  }
-}
-
 // sum[batch row][weight row] += a b over 16 columns.
 template <class T>
 __device__ void multiply(float (&sum)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
@@ -192,7 +178,7 @@ __device__ int warps_per_row(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : 
 
 // The rows of x into shared memory, times the norm weights if there are any, and this thread's share of the squares of
 // the rows that its warp loads: row warp / warps_per_row, and the one 8 rows on.
-template <class T, int kBatch>
+template <class T, int kBatch, bool kNormed, int kLoads>
 __device__ void load_x(const Problem& p, char* shared, const Layout& at, float (&sum)[kBatch / 8]) {
   const int warp = static_cast<int>(threadIdx.x) / 32, share = warps_per_row(p.rows);
   const int packs = p.k / 8, stride = share * 32, own = static_cast<int>(threadIdx.x) % stride;
@@ -202,16 +188,16 @@ __device__ void load_x(const Problem& p, char* shared, const Layout& at, float (
     if (r >= p.rows) break;
     auto* const to = reinterpret_cast<T*>(shared + at.x + r * Layout::x_stride_bytes(p.k));
     const T* const from = static_cast<const T*>(p.x) + r * p.x_stride;
-    for (int c = own; c < packs; c += stride * kXLoads) {
-      Pack<T> got[kXLoads];
+    for (int c = own; c < packs; c += stride * kLoads) {
+      Pack<T> got[kLoads];
 #pragma unroll
-      for (int i = 0; i < kXLoads; ++i) {
+      for (int i = 0; i < kLoads; ++i) {
         if (c + i * stride < packs) got[i] = load_fresh(from + (c + i * stride) * 8);
       }
 #pragma unroll
-      for (int i = 0; i < kXLoads; ++i) {
+      for (int i = 0; i < kLoads; ++i) {
         if (c + i * stride >= packs) break;
-        if (p.norm != nullptr) sum[turn] += weigh(got[i], shared + (c + i * stride) * 16);
+        if constexpr (kNormed) sum[turn] += weigh(got[i], shared + (c + i * stride) * 16);
         store(to + (c + i * stride) * 8, got[i]);
       }
     }
@@ -286,23 +272,29 @@ __device__ float whole_sum(const float* sums, int s, int element) {
   return sum;
 }
 
-template <class T, int kBatch, LinearEnd kEnd, class Out, int kStreams>
-__global__ void __launch_bounds__(kThreads, kBatch == 8 ? 3 : 2) skinny_kernel(const Problem p) {
+template <class T, int kBatch, LinearEnd kEnd, class Out, int kStreams, int kRing>
+__global__ void __launch_bounds__(kThreads, kRing == kShallowRing && kBatch == 8 ? 3 : 2)
+    skinny_kernel(const Problem p) {
   using Feeding = Feed<T, kEnd, kStreams>;
   using Tiling = Tile<kEnd, kStreams>;
+  constexpr int kXLoads = kRing == kShallowRing ? 6 : 8;  // 16-byte loads of x in flight per lane
   constexpr int kElements = kBatch * kTile, kTileFloats = kWarps * kStreams * kElements;
   extern __shared__ __align__(128) char shared[];
   __shared__ float squares[16];
   let_successors_start();
-  const Layout at = Layout::of(p.rows, p.k, p.norm != nullptr, p.ring, kBatch, kStreams);
+  const Layout at = Layout::of(p.rows, p.k, p.norm != nullptr, kRing, kBatch, kStreams);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const Slice slice(p.k, warp, Feeding::kChunks);
-  Feeding feed(p, slice, shared + at.ring + warp * p.ring * kStepBytes, lane);
-  for (int stage = 0; stage < p.ring; ++stage) feed.ask(stage);
+  Feeding feed(p, slice, shared + at.ring + warp * kRing * kStepBytes, lane);
+  for (int stage = 0; stage < kRing; ++stage) feed.ask(stage);
   if (p.norm != nullptr) fetch_norm<T>(p, shared);
   wait_for_predecessors();
   float own_squares[kBatch / 8]{};
-  load_x<T, kBatch>(p, shared, at, own_squares);
+  if (p.norm != nullptr) {
+    load_x<T, kBatch, true, kXLoads>(p, shared, at, own_squares);
+  } else {
+    load_x<T, kBatch, false, kXLoads>(p, shared, at, own_squares);
+  }
   __syncthreads();
   if (p.norm != nullptr) leave_squares<kBatch>(p, own_squares, squares);
 
@@ -319,12 +311,12 @@ __global__ void __launch_bounds__(kThreads, kBatch == 8 ? 3 : 2) skinny_kernel(c
     if (kEnd == LinearEnd::kAdd && group == 0 && batch_row < p.rows && column < p.n) before = __ldcg(to + column);
     TileSums<T, kBatch, kEnd, kStreams> tile_sums{};
     for (int step = 0; step < slice.steps; ++step) {
-      wait_step(p.ring);
+      wait_all_but<kRing - 1>();
       const int chunk = step * Feeding::kChunks;
       tile_sums.add(feed, stage, shared + at.x, Layout::x_stride_bytes(p.k), p.rows, slice.first + chunk,
                     slice.count - chunk, lane);
       feed.ask(stage);
-      stage = stage + 1 == p.ring ? 0 : stage + 1;
+      stage = stage + 1 == kRing ? 0 : stage + 1;
     }
     const float* const from = sums + buffer * kTileFloats;
     tile_sums.leave(sums + buffer * kTileFloats + warp * kStreams * kElements, lane);
@@ -346,35 +338,43 @@ using Kernel = void (*)(Problem);
 
 constexpr int kWideStreams = 4;
 
-template <class T, int kBatch, class Out>
-Kernel storing_kernel(bool wide) {
-  return wide ? skinny_kernel<T, kBatch, LinearEnd::kStore, Out, kWideStreams>
-              : skinny_kernel<T, kBatch, LinearEnd::kStore, Out, 1>;
-}
-
 // What a call compiles to, apart from T.
 struct Variant {
   LinearEnd end = LinearEnd::kStore;
-  bool many = false, float_out = false, wide = false;  // more than 8 rows; float32 out; tiles of kWideStreams groups
+  bool many = false, float_out = false;  // more than 8 rows; float32 out
+  bool wide = false;                     // tiles of kWideStreams groups, kStore only
+  bool deep = true;                      // kDeepRing, as always where wide
 
   int batch() const { return many ? 16 : 8; }
   int streams() const { return end == LinearEnd::kSiluMul ? 2 : wide ? kWideStreams : 1; }
   int tile_rows() const { return wide ? kTile * kWideStreams : kTile; }
+  int ring() const { return deep ? kDeepRing : kShallowRing; }
 };
 
-template <class T, int kBatch>
+template <class T, int kBatch, class Out, int kRing>
+Kernel storing_kernel(bool wide) {
+  return wide ? skinny_kernel<T, kBatch, LinearEnd::kStore, Out, kWideStreams, kDeepRing>
+              : skinny_kernel<T, kBatch, LinearEnd::kStore, Out, 1, kRing>;
+}
+
+template <class T, int kBatch, int kRing>
 Kernel kernel_with(const Variant& v) {
   switch (v.end) {
-    case LinearEnd::kAdd: return skinny_kernel<T, kBatch, LinearEnd::kAdd, T, 1>;
-    case LinearEnd::kSiluMul: return skinny_kernel<T, kBatch, LinearEnd::kSiluMul, T, 2>;
+    case LinearEnd::kAdd: return skinny_kernel<T, kBatch, LinearEnd::kAdd, T, 1, kRing>;
+    case LinearEnd::kSiluMul: return skinny_kernel<T, kBatch, LinearEnd::kSiluMul, T, 2, kRing>;
     case LinearEnd::kStore: break;
   }
-  return v.float_out ? storing_kernel<T, kBatch, float>(v.wide) : storing_kernel<T, kBatch, T>(v.wide);
+  return v.float_out ? storing_kernel<T, kBatch, float, kRing>(v.wide) : storing_kernel<T, kBatch, T, kRing>(v.wide);
+}
+
+template <class T>
+Kernel kernel_of(const Variant& v) {
+  if (v.deep) return v.many ? kernel_with<T, 16, kDeepRing>(v) : kernel_with<T, 8, kDeepRing>(v);
+  return v.many ? kernel_with<T, 16, kShallowRing>(v) : kernel_with<T, 8, kShallowRing>(v);
 }
 
 Kernel kernel_for(DType dtype, const Variant& v) {
-  if (dtype == DType::kBF16) return v.many ? kernel_with<Bf16, 16>(v) : kernel_with<Bf16, 8>(v);
-  return v.many ? kernel_with<F16, 16>(v) : kernel_with<F16, 8>(v);
+  return dtype == DType::kBF16 ? kernel_of<Bf16>(v) : kernel_of<F16>(v);
 }
 
 int multiprocessors() {
@@ -387,34 +387,27 @@ int multiprocessors() {
   return count;
 }
 
-Variant variant_of(const LinearCall& call) {
-  Variant v{call.end, call.x.shape[0] > 8, call.out.dtype != call.x.dtype, false};
-  // Short sums and very many rows: a vocabulary over a small model.
-  v.wide = call.end == LinearEnd::kStore && call.x.shape[1] <= 1024 &&
-           call.out.shape[1] >= std::int64_t{4} * kTile * kWideStreams * multiprocessors();
-  return v;
-}
-
-// Blocks, and how deep their rings are.
+// Blocks, and the tiles that they walk over.
 struct Shape {
-  int tiles, blocks, ring, shared_bytes;
+  Variant variant;
+  int tiles = 0, blocks = 0, shared_bytes = 0;
 };
 
-Shape shape_for(const LinearCall& call, const Variant& v) {
+Shape shape_for(const LinearCall& call) {
   const int rows = static_cast<int>(call.x.shape[0]), k = static_cast<int>(call.x.shape[1]);
-  const int processors = multiprocessors();
-  const int tiles = (static_cast<int>(call.out.shape[1]) + v.tile_rows() - 1) / v.tile_rows();
+  const int columns = static_cast<int>(call.out.shape[1]), processors = multiprocessors();
+  Shape shape;
+  Variant& v = shape.variant;
+  v = {call.end, rows > 8, call.out.dtype != call.x.dtype};
+  // Short sums and very many rows: a vocabulary over a small model.
+  v.wide = call.end == LinearEnd::kStore && k <= 1024 && columns / (4 * kTile * kWideStreams) >= processors;
+  shape.tiles = (columns + v.tile_rows() - 1) / v.tile_rows();
   // Small matrices have a block for each tile, which then reads no other; large ones a block for each multiprocessor.
-  const int blocks = tiles <= 2 * processors ? tiles : processors;
+  shape.blocks = shape.tiles <= 2 * processors ? shape.tiles : processors;
   const int chunks = (k / kChunk + kWarps - 1) / kWarps, step = kStepLoads / v.streams();
-  const int steps = (chunks + step - 1) / step * ((tiles + blocks - 1) / blocks);
-  const auto bytes = [&](int ring) {
-    return Layout::of(rows, k, call.norm.data != nullptr, ring, v.batch(), v.streams()).total;
-  };
-  int ring = std::min(kMostSteps, steps);
-  while (ring > 3 && bytes(ring) > kHalfSharedBytes) --ring;
-  if (bytes(ring) > kHalfSharedBytes) ring = std::min(kMostSteps, steps);  // no room for two: then all for one
-  return {tiles, blocks, ring, bytes(ring)};
+  v.deep = v.wide || (chunks + step - 1) / step * ((shape.tiles + shape.blocks - 1) / shape.blocks) > kShallowRing;
+  shape.shared_bytes = Layout::of(rows, k, call.norm.data != nullptr, v.ring(), v.batch(), v.streams()).total;
+  return shape;
 }
 
 }  // namespace
@@ -428,8 +421,8 @@ bool fits_skinny(const LinearCall& call) {
 Status prepare_skinny() {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     for (const LinearEnd end : {LinearEnd::kStore, LinearEnd::kAdd, LinearEnd::kSiluMul}) {
-      for (const int bits : {0, 1, 2, 3, 4, 5, 6, 7}) {
-        const Variant v{end, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
+      for (int bits = 0; bits < 16; ++bits) {
+        const Variant v{end, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0};
         LEVADA_RETURN_IF_ERROR(
             check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel_for(dtype, v)),
                                             cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSharedBytes),
@@ -441,8 +434,7 @@ Status prepare_skinny() {
 }
 
 Status run_skinny(const LinearCall& call, cudaStream_t stream) {
-  const Variant variant = variant_of(call);
-  const Shape shape = shape_for(call, variant);
+  const Shape shape = shape_for(call);
   Problem p{};
   p.x = call.x.data;
   p.w = call.w.data;
@@ -454,10 +446,9 @@ Status run_skinny(const LinearCall& call, cudaStream_t stream) {
   p.n = static_cast<int>(call.out.shape[1]);
   p.k = static_cast<int>(call.x.shape[1]);
   p.tiles = shape.tiles;
-  p.ring = shape.ring;
   p.eps = call.eps;
   p.k_inverse = 1 / static_cast<float>(p.k);
-  return launch("linear", kernel_for(call.w.dtype, variant),
+  return launch("linear", kernel_for(call.w.dtype, shape.variant),
                 {dim3(static_cast<unsigned>(shape.blocks)), kThreads, static_cast<std::size_t>(shape.shared_bytes)},
                 stream, p);
 }

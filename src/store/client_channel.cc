@@ -106,6 +106,7 @@ Result<ClientChannel::Reply> ClientChannel::call(const Request& request, std::sp
   }
   if (request.wait_us > 0) set_timeouts(socket_, options_.timeout_us);
   if (reply.frame.status != StatusCode::kOk) reply.status = status_of(reply.frame, text);
+  reply.text = std::move(text);
   return reply;
 }
 

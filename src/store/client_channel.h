@@ -39,6 +39,7 @@ class ClientChannel {
   struct Reply {
     Frame frame;
     Status status;            // the server's verdict
+    std::string text;         // of a reply that is OK
     bool sent_again = false;  // the connection broke once; the first attempt may have been carried out
   };
   // Called with the hello's reply and the descriptors that came with it, for every new connection.

@@ -29,6 +29,8 @@ enum class Op : std::uint8_t {
   kRemovePrefix = 6,
   kLease = 7,
   kRelease = 8,  // has no reply
+  kLocate = 9,   // a lease, and where the bytes lie for one-sided reads
+  kMemory = 10,  // what such a reader must know of the arena's memory
 };
 
 // What `flags` means: in a put request, that `second` is the checksum; in the reply to is_exist, that there is one; in

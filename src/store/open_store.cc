@@ -2,15 +2,21 @@
 
 #include "store/remote_store.h"
 #include "store/shm_store.h"
+#include "store/ucx_store.h"
 
 namespace levada::store {
 
 Result<std::unique_ptr<ObjectStore>> open_store(std::string_view url, std::string_view token,
                                                 const ClientOptions& options, const Clock& clock) {
   LEVADA_ASSIGN_OR_RETURN(const Endpoint endpoint, parse_endpoint(url));
-  if (endpoint.kind != Endpoint::Kind::kTcp) {
+  if (endpoint.is_local()) {
     LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> store,
                             ShmStore::open(endpoint, std::string(token), options, clock));
+    return accept_backend(std::move(store));
+  }
+  if (endpoint.kind == Endpoint::Kind::kUcx) {
+    LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> store,
+                            UcxStore::open(endpoint, std::string(token), options, clock));
     return accept_backend(std::move(store));
   }
   auto store = std::make_unique<RemoteStore>(endpoint, std::string(token), options, clock);

@@ -12,6 +12,8 @@ void describe(OptionTable& table, Options& options) {
       .range(1 << 16, 1ull << 46);
   table.add("arena_objects", &options.arena_objects, "the most objects at a time").range(1, kMaxIndexEntries);
   table.add("store_tcp_url", &options.store_tcp_url, "where clients reach the store, tcp://host:port; port 0 is any");
+  table.add("store_ucx_url", &options.store_ucx_url,
+            "where clients reach the store to read its memory by RDMA, ucx://host:port; port 0 is any");
   table.add("store_shm_url", &options.store_shm_url,
             "where clients on this machine map the store, shm:///path/of/socket");
 }

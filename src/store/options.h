@@ -15,6 +15,7 @@ struct Options {
   std::int64_t arena_bytes = std::int64_t{1} << 30;
   std::int64_t arena_objects = 65536;
   std::string store_tcp_url;  // empty: not over TCP
+  std::string store_ucx_url;  // empty: not over UCX
   std::string store_shm_url;  // empty: not for mapping
 };
 

@@ -11,7 +11,7 @@
 
 namespace levada::store {
 
-class RemoteStore final : public ObjectStore {
+class RemoteStore : public ObjectStore {
  public:
   static ClientChannel::OnConnected ignore_descriptors() {
     return [](const Frame&, std::vector<Fd>) { return Status(); };

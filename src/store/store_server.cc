@@ -28,13 +28,14 @@ Fd spare_descriptor() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 }  // namespace
 
 Result<std::unique_ptr<StoreServer>> StoreServer::start(Arena& arena, const ServerOptions& options) {
-  if (options.tcp_url.empty() && options.shm_url.empty())
+  if (options.tcp_url.empty() && options.shm_url.empty() && options.ucx_url.empty())
     return invalid_argument("a store needs an address to listen at", "store_url");
-  if (!options.tcp_url.empty() && options.token.empty())
-    return invalid_argument("a store that listens at TCP needs a token", "token");
+  if (!(options.tcp_url.empty() && options.ucx_url.empty()) && options.token.empty())
+    return invalid_argument("a store that listens at a network needs a token", "token");
   std::unique_ptr<StoreServer> server(new StoreServer(arena, options));
   if (!options.tcp_url.empty()) LEVADA_RETURN_IF_ERROR(server->listen(options.tcp_url, server->tcp_url_));
   if (!options.shm_url.empty()) LEVADA_RETURN_IF_ERROR(server->listen(options.shm_url, server->shm_url_));
+  if (!options.ucx_url.empty()) LEVADA_RETURN_IF_ERROR(server->listen(options.ucx_url, server->ucx_url_));
   if (!server->watch(server->wake_->get(), EPOLLIN, true)) return unavailable("the system watches no more descriptors");
   arena.on_space([event = server->wake_] { wake(*event); });
   server->thread_ = Thread("store", [server = server.get()] { server->run(); });
@@ -52,17 +53,24 @@ StoreServer::~StoreServer() { stop(); }
 
 Status StoreServer::listen(const std::string& url, std::string& bound_url) {
   LEVADA_ASSIGN_OR_RETURN(Endpoint endpoint, parse_endpoint(url));
-  const bool shares_memory = endpoint.kind != Endpoint::Kind::kTcp;
+  const bool shares_memory = endpoint.is_local();
   if (shares_memory && (endpoint.kind == Endpoint::Kind::kNvlink) != (arena_.device() != nullptr)) {
     return invalid_argument("shm:// shares an arena in host memory, nvlink:// one on a device; this one is " +
                                 (arena_.device() != nullptr ? "on " + arena_.device()->name() : "in host memory"),
                             "store_shm_url");
   }
+  if (endpoint.kind == Endpoint::Kind::kUcx) {
+    const bool on_gpu = arena_.device() != nullptr && arena_.device()->kind() == device::DeviceKind::kCuda;
+    LEVADA_ASSIGN_OR_RETURN(
+        exported_,
+        UcxExport::create(arena_.data(), on_gpu ? UcxMemoryType::kCuda : UcxMemoryType::kHost, endpoint.host));
+  }
   LEVADA_ASSIGN_OR_RETURN(Fd socket, listen_at(endpoint));
   if (!shares_memory) endpoint.port = bound_port(socket);
   bound_url = endpoint.url();
   if (!watch(socket.get(), EPOLLIN, true)) return unavailable("the system watches no more descriptors");
-  listeners_.push_back({std::move(socket), shares_memory});
+  listeners_.push_back(
+      {std::move(socket), shares_memory, endpoint.kind == Endpoint::Kind::kUcx ? exported_.get() : nullptr});
   return {};
 }
 
@@ -73,6 +81,7 @@ void StoreServer::stop() {
   clients_.clear();
   if (!listeners_.empty() && !shm_url_.empty()) ::unlink(parse_endpoint(shm_url_)->path.c_str());
   listeners_.clear();
+  exported_.reset();
 }
 
 bool StoreServer::watch(int descriptor, std::uint32_t events, bool is_new) {
@@ -127,8 +136,8 @@ void StoreServer::accept_from(const Listener& listener) {
   stats_.accepted.fetch_add(1);
   const int descriptor = socket.get();
   Client& client = clients_[descriptor];
-  client.connection =
-      std::make_unique<ServerConnection>(std::move(socket), listener.shares_memory, arena_, options_, stats_);
+  client.connection = std::make_unique<ServerConnection>(std::move(socket), listener.shares_memory, arena_, options_,
+                                                         stats_, listener.exported);
   client.interest = EPOLLIN;
   if (!watch(descriptor, client.interest, true)) settle(descriptor, false);
 }

@@ -28,12 +28,14 @@ class StoreServer {
   // What clients open, with the port that was taken; empty without that listener.
   const std::string& tcp_url() const { return tcp_url_; }
   const std::string& shm_url() const { return shm_url_; }
+  const std::string& ucx_url() const { return ucx_url_; }
   const StoreServerStats& stats() const { return stats_; }
 
  private:
   struct Listener {
     Fd socket;
     bool shares_memory;
+    const UcxExport* exported;  // null but at the ucx:// address
   };
   struct Client {
     std::unique_ptr<ServerConnection> connection;
@@ -53,8 +55,9 @@ class StoreServer {
 
   Arena& arena_;
   const ServerOptions options_;
-  std::string tcp_url_, shm_url_;
+  std::string tcp_url_, shm_url_, ucx_url_;
   StoreServerStats stats_;
+  std::unique_ptr<UcxExport> exported_;
   std::vector<Listener> listeners_;
   Fd epoll_, spare_;
   std::shared_ptr<const Fd> wake_;  // shared with the arena's listener, which can't be taken back

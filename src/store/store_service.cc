@@ -12,10 +12,11 @@ Result<std::unique_ptr<StoreService>> StoreService::start(const Options& options
   memory.max_objects = static_cast<std::uint32_t>(options.arena_objects);
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<Arena> arena, Arena::create(memory, clock));
   std::unique_ptr<StoreService> service(new StoreService(std::move(arena), metrics));
-  if (!options.store_tcp_url.empty() || !options.store_shm_url.empty()) {
+  if (!options.store_tcp_url.empty() || !options.store_shm_url.empty() || !options.store_ucx_url.empty()) {
     ServerOptions server;
     server.tcp_url = options.store_tcp_url;
     server.shm_url = options.store_shm_url;
+    server.ucx_url = options.store_ucx_url;
     server.token = token;
     LEVADA_ASSIGN_OR_RETURN(service->server_, StoreServer::start(*service->arena_, server));
   }

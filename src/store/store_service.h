@@ -25,6 +25,7 @@ class StoreService {
   // Empty without that listener.
   std::string tcp_url() const { return server_ ? server_->tcp_url() : ""; }
   std::string shm_url() const { return server_ ? server_->shm_url() : ""; }
+  std::string ucx_url() const { return server_ ? server_->ucx_url() : ""; }
   // Writes what arena and server have counted into levada:store_*.
   void update_metrics();
 

@@ -58,7 +58,8 @@ class CudaBench {
 
   // Useful tokens per second from the submission of all to the end of the last.
   Status generate(const std::string& name, const Load& load) {
-    return measure(name, load, [&](const Timing& t) { return double{1} * load.requests * load.new_tokens / t.end_s; }, 0);
+    return measure(
+        name, load, [&](const Timing& t) { return double{1} * load.requests * load.new_tokens / t.end_s; }, 0);
   }
 
   // Prompt tokens per second, against the products at the measured rate (attention's included, norms and head left out).
@@ -117,8 +118,7 @@ Status run_qwen3_8b(CudaBench& bench) {
 
 Result<std::vector<Case>> run_cuda_bench(std::string_view shape, double scale, const text::Tokenizer* tokenizer) {
   LEVADA_ASSIGN_OR_RETURN(RandomDecoder weights, RandomDecoder::of_shape(shape));
-  LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<device::Device> device,
-                          device::open_device(device::DeviceKind::kCuda));
+  LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<device::Device> device, device::open_device(device::DeviceKind::kCuda));
   LEVADA_ASSIGN_OR_RETURN(const GpuLimits limits, measure_limits());
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<model::Model> model, load(weights, *device));
   const core::KvLayout layout = model->kv_layout();

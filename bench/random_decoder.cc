@@ -65,8 +65,9 @@ void RandomDecoder::read(model::Weight weight, std::int64_t layer, std::int64_t 
   }
   LEVADA_CHECK(dtype == DType::kBF16, "random matrices are bfloat16");
   const auto wanted = static_cast<std::size_t>(count * columns(weight));
-  auto at = static_cast<std::size_t>((layer * 16 + static_cast<std::int64_t>(weight)) * 7919 + first * columns(weight)) %
-            numbers_.size();
+  auto at =
+      static_cast<std::size_t>((layer * 16 + static_cast<std::int64_t>(weight)) * 7919 + first * columns(weight)) %
+      numbers_.size();
   auto* to = static_cast<std::uint16_t*>(out);
   for (std::size_t done = 0; done < wanted;) {
     const std::size_t n = std::min(wanted - done, numbers_.size() - at);

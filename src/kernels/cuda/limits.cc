@@ -41,9 +41,9 @@ Status fill_random(void* data, std::size_t bytes) {
   for (std::uint16_t& x : block) x = static_cast<std::uint16_t>(0x3c00u | (bits() & 0x81ffu));
   const std::size_t step = block.size() * sizeof(block[0]);
   for (std::size_t at = 0; at < bytes; at += step) {
-    LEVADA_RETURN_IF_ERROR(ok(cudaMemcpy(static_cast<char*>(data) + at, block.data(), std::min(step, bytes - at),
-                                         cudaMemcpyHostToDevice),
-                              "filling"));
+    LEVADA_RETURN_IF_ERROR(
+        ok(cudaMemcpy(static_cast<char*>(data) + at, block.data(), std::min(step, bytes - at), cudaMemcpyHostToDevice),
+           "filling"));
   }
   return {};
 }
@@ -61,7 +61,8 @@ Result<double> seconds_of(const std::function<Status()>& work) {
     if (status.ok()) status = work();
     if (status.ok()) status = ok(cudaEventRecord(stop, nullptr), "timing");
     if (status.ok()) status = ok(cudaEventSynchronize(stop), "timing");
-    if (status.ok() && i >= 0) status = ok(cudaEventElapsedTime(&times[static_cast<std::size_t>(i)], start, stop), "timing");
+    if (status.ok() && i >= 0)
+      status = ok(cudaEventElapsedTime(&times[static_cast<std::size_t>(i)], start, stop), "timing");
   }
   cudaEventDestroy(start);
   cudaEventDestroy(stop);
@@ -74,8 +75,8 @@ Result<double> read_rate() {
   LEVADA_ASSIGN_OR_RETURN(const Memory memory, allocate(kReadBytes));
   LEVADA_ASSIGN_OR_RETURN(const Memory sum, allocate(sizeof(std::int32_t)));
   LEVADA_RETURN_IF_ERROR(fill_random(memory.get(), kReadBytes));
-  const TensorView data = TensorView::of(memory.get(), DType::kU8, {static_cast<std::int64_t>(kReadBytes)},
-                                         device::DeviceKind::kCuda);
+  const TensorView data =
+      TensorView::of(memory.get(), DType::kU8, {static_cast<std::int64_t>(kReadBytes)}, device::DeviceKind::kCuda);
   const TensorView result = TensorView::of(sum.get(), DType::kI32, {1}, device::DeviceKind::kCuda);
   LEVADA_ASSIGN_OR_RETURN(const double seconds, seconds_of([&] { return read_all(data, result, nullptr); }));
   return static_cast<double>(kReadBytes) / seconds;

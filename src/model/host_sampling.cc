@@ -58,8 +58,8 @@ std::vector<core::Token> sample_on_host(const core::StepPlan& plan, const device
   std::vector<std::int32_t> output;
   for (std::size_t i = 0; i < plan.samples.size(); ++i) {
     auto* values = logits.as<float>() + static_cast<std::int64_t>(i) * logits.strides[0];
-    tokens.push_back(ops.sample(device::TensorView::of(values, DType::kF32, {logits.shape[1]}),
-                                sample_params(plan, i, output)));
+    tokens.push_back(
+        ops.sample(device::TensorView::of(values, DType::kF32, {logits.shape[1]}), sample_params(plan, i, output)));
   }
   return tokens;
 }

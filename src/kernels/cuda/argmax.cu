@@ -1,5 +1,4 @@
 #include "kernels/cuda/argmax.h"
-
 #include "kernels/cuda/device_values.h"
 #include "kernels/cuda/launch.h"
 
@@ -24,17 +23,28 @@ __device__ inline std::uint64_t warp_max(std::uint64_t key) {
   return key;
 }
 
-__global__ void __launch_bounds__(kThreads) argmax_kernel(const float* logits, std::int32_t* tokens, int vocabulary,
-                                                          std::int64_t stride) {
+__global__ void __launch_bounds__(kThreads)
+    argmax_kernel(const float* logits, std::int32_t* tokens, int vocabulary, std::int64_t stride) {
   __shared__ std::uint64_t best[32];
   let_successors_start();
   wait_for_predecessors();
   const float* row = logits + blockIdx.x * stride;
   std::uint64_t key = 0;
-  for (int id = static_cast<int>(threadIdx.x); id < vocabulary; id += kThreads) {
-    const std::uint64_t candidate = key_of(__ldcg(row + id), id);
+  const auto look_at = [&](float logit, int id) {
+    const std::uint64_t candidate = key_of(logit, id);
     key = candidate > key ? candidate : key;
+  };
+  const int packs = reinterpret_cast<std::uintptr_t>(row) % 16 == 0 ? vocabulary / 4 : 0;
+#pragma unroll 4
+  for (int pack = static_cast<int>(threadIdx.x); pack < packs; pack += kThreads) {
+    const float4 four = __ldcg(reinterpret_cast<const float4*>(row) + pack);
+    look_at(four.x, 4 * pack);
+    look_at(four.y, 4 * pack + 1);
+    look_at(four.z, 4 * pack + 2);
+    look_at(four.w, 4 * pack + 3);
   }
+  for (int id = 4 * packs + static_cast<int>(threadIdx.x); id < vocabulary; id += kThreads)
+    look_at(__ldcg(row + id), id);
   key = warp_max(key);
   if (threadIdx.x % 32 == 0) best[threadIdx.x / 32] = key;
   __syncthreads();

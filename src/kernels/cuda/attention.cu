@@ -1,8 +1,7 @@
-#include "kernels/cuda/attention.h"
-
 #include <algorithm>
 #include <string>
 
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/device_values.h"
 #include "kernels/cuda/launch.h"
 
@@ -36,7 +35,8 @@ struct Softmax {
   // Factors by which the two accumulators are multiplied.
   __device__ float2 merge(float other_m, float other_l) {
     const float top = fmaxf(m, other_m);
-    const float mine = m == -INFINITY ? 0.0f : exp2f(m - top), theirs = other_m == -INFINITY ? 0.0f : exp2f(other_m - top);
+    const float mine = m == -INFINITY ? 0.0f : exp2f(m - top),
+                theirs = other_m == -INFINITY ? 0.0f : exp2f(other_m - top);
     m = top;
     l = l * mine + other_l * theirs;
     return {mine, theirs};
@@ -46,9 +46,11 @@ struct Softmax {
 // Block (row, kv head, split): all query heads of one kv head over one part of the row's tokens. A team of D/8 lanes reads
 // a token in 16-byte packs; the teams of the block take turns over the tokens, kAhead of them at a time.
 template <class T, int D, int G>
-__global__ void __launch_bounds__(32 * kWarps) split_kernel(const T* q, const T* k_plane, const T* v_plane, T* out, Where where) {
+__global__ void __launch_bounds__(32 * kWarps)
+    split_kernel(const T* q, const T* k_plane, const T* v_plane, T* out, Where where) {
   constexpr int kPack = 8, kTeam = D / kPack, kTeams = 32 * kWarps / kTeam, kAhead = 4;
-  const int row = static_cast<int>(blockIdx.x), kv_head = static_cast<int>(blockIdx.y), split = static_cast<int>(blockIdx.z);
+  const int row = static_cast<int>(blockIdx.x), kv_head = static_cast<int>(blockIdx.y),
+            split = static_cast<int>(blockIdx.z);
   const int lane = static_cast<int>(threadIdx.x) % kTeam, team = static_cast<int>(threadIdx.x) / kTeam;
   __shared__ float shared_acc[kWarps][G][D];
   __shared__ float shared_m[kWarps][G], shared_l[kWarps][G];
@@ -58,8 +60,12 @@ __global__ void __launch_bounds__(32 * kWarps) split_kernel(const T* q, const T*
 
   const int length = where.rows.lengths[row];
   const std::int32_t* table = where.rows.block_tables + where.rows.table_first[row];
-  const int part = ((length + where.splits - 1) / where.splits + kTeams - 1) / kTeams * kTeams;
-  const int begin = min(split * part, length), end = min(begin + part, length);
+  // Short rows take fewer splits than the grid has: whole rounds each, and nobody waits for an empty one.
+  constexpr int kRound = kTeams * kAhead;
+  const int part = ((length + where.splits - 1) / where.splits + kRound - 1) / kRound * kRound;
+  const int splits = length > 0 ? (length + part - 1) / part : 1;
+  if (split >= splits) return;
+  const int begin = split * part, end = min(begin + part, length);
 
   float query[G][kPack], acc[G][kPack];
   Softmax state[G];
@@ -152,7 +158,7 @@ __global__ void __launch_bounds__(32 * kWarps) split_kernel(const T* q, const T*
       const float2 factor = sum.merge(shared_m[w][g], shared_l[w][g]);
       value = value * factor.x + shared_acc[w][g][d] * factor.y;
     }
-    if (where.splits == 1) {
+    if (splits == 1) {
       out[(static_cast<std::int64_t>(row) * where.kv_heads * G + kv_head * G + g) * D + d] =
           narrow<T>(sum.l > 0 ? value / sum.l : 0.0f);
     } else {
@@ -164,12 +170,12 @@ __global__ void __launch_bounds__(32 * kWarps) split_kernel(const T* q, const T*
       }
     }
   }
-  if (where.splits == 1) return;
+  if (splits == 1) return;
 
   // The split that arrives last merges all of them, in their order.
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) is_last = atomicAdd(where.counters + pair, 1u) + 1 == static_cast<unsigned>(where.splits);
+  if (threadIdx.x == 0) is_last = atomicAdd(where.counters + pair, 1u) + 1 == static_cast<unsigned>(splits);
   __syncthreads();
   if (!is_last) return;
   __threadfence();
@@ -178,7 +184,7 @@ __global__ void __launch_bounds__(32 * kWarps) split_kernel(const T* q, const T*
     const int g = at / D, d = at % D;
     Softmax sum;
     float value = 0;
-    for (int s = 0; s < where.splits; ++s) {
+    for (int s = 0; s < splits; ++s) {
       const float* slot = all + (s * G + g) * (D + 2);
       const float2 factor = sum.merge(__ldcg(slot + D), __ldcg(slot + D + 1));
       value = value * factor.x + __ldcg(slot + d) * factor.y;
@@ -191,7 +197,8 @@ __global__ void __launch_bounds__(32 * kWarps) split_kernel(const T* q, const T*
 
 // Block (row, head), any head_dim: scores of a tile of tokens, then their values. Plain, for what has no faster kernel.
 template <class T>
-__global__ void plain_kernel(const T* q, const T* k_plane, const T* v_plane, T* out, Where where, int head_dim, int group) {
+__global__ void plain_kernel(const T* q, const T* k_plane, const T* v_plane, T* out, Where where, int head_dim,
+                             int group) {
   constexpr int kTile = 128;
   __shared__ float score[kTile];
   __shared__ float query[kMaxHeadDim];
@@ -246,7 +253,8 @@ struct Call {
 
   template <int D, int G>
   Status split() const {
-    const Grid grid{dim3(rows, static_cast<unsigned>(where.kv_heads), static_cast<unsigned>(where.splits)), 32 * kWarps};
+    const Grid grid{dim3(rows, static_cast<unsigned>(where.kv_heads), static_cast<unsigned>(where.splits)),
+                    32 * kWarps};
     return launch("paged attention", split_kernel<T, D, G>, grid, stream, q, k_plane, v_plane, out, where);
   }
   template <int D>
@@ -279,15 +287,15 @@ Result<std::unique_ptr<PagedAttention>> PagedAttention::create(device::Device& d
                              static_cast<std::size_t>(head_dim + 2);
   LEVADA_ASSIGN_OR_RETURN(attention->partial_, device.allocate(floats * sizeof(float)));
   LEVADA_ASSIGN_OR_RETURN(attention->counters_, device.allocate(pairs * sizeof(std::uint32_t)));
-  return attention;
+  return std::move(attention);  // nvcc doesn't move by itself into a Result
 }
 
 Status PagedAttention::run(const TensorView& q, const AttentionRows& rows, const TensorView& k_plane,
                            const TensorView& v_plane, float scale, const TensorView& out, cudaStream_t stream) {
   const std::int64_t count = q.shape[0];
-  LEVADA_RETURN_IF_ERROR(expect(is_activation(q.dtype) && k_plane.dtype == q.dtype && v_plane.dtype == q.dtype &&
-                                    out.dtype == q.dtype,
-                                "paged attention", "q, planes and out have one float type"));
+  LEVADA_RETURN_IF_ERROR(
+      expect(is_activation(q.dtype) && k_plane.dtype == q.dtype && v_plane.dtype == q.dtype && out.dtype == q.dtype,
+             "paged attention", "q, planes and out have one float type"));
   LEVADA_RETURN_IF_ERROR(expect(q.rank == 3 && q.shape[1] == heads_ && q.shape[2] == head_dim_ && out.rank == 2 &&
                                     out.shape[0] == count && out.shape[1] == std::int64_t{heads_} * head_dim_,
                                 "paged attention", "q [R, heads, head_dim], out [R, heads * head_dim]"));
@@ -308,8 +316,9 @@ Status PagedAttention::run(const TensorView& q, const AttentionRows& rows, const
                     static_cast<float*>(partial_->data()),
                     static_cast<std::uint32_t*>(counters_->data())};
   const auto run = [&]<class T>(T) {
-    const Call<T> call{q.as<const T>(), k_plane.as<const T>(), v_plane.as<const T>(), out.as<T>(), where,
-                       static_cast<unsigned>(count), stream};
+    const Call<T> call{
+        q.as<const T>(), k_plane.as<const T>(), v_plane.as<const T>(), out.as<T>(), where, static_cast<unsigned>(count),
+        stream};
     const int group = heads_ / kv_heads_;
     if constexpr (sizeof(T) == 2) {
       if (head_dim_ == 64) return call.template split<64>(group);

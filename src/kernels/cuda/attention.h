@@ -20,8 +20,8 @@ using device::TensorView;
 
 // Where the rows' tokens lie: token t of row r is at slot t % page_size of page block_tables[table_first[r] + t / page_size].
 struct AttentionRows {
-  const std::int32_t* lengths = nullptr;      // device [R]: attended tokens, the row's own included
-  const std::int32_t* table_first = nullptr;  // device [R]
+  const std::int32_t* lengths = nullptr;       // device [R]: attended tokens, the row's own included
+  const std::int32_t* table_first = nullptr;   // device [R]
   const std::int32_t* block_tables = nullptr;  // device
 };
 

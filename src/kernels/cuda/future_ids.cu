@@ -1,6 +1,5 @@
-#include "kernels/cuda/future_ids.h"
-
 #include "kernels/cuda/device_values.h"
+#include "kernels/cuda/future_ids.h"
 #include "kernels/cuda/launch.h"
 
 namespace levada::kernels::cuda {

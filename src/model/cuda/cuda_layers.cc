@@ -88,8 +88,8 @@ Status CudaLayers::layer(int layer, const StepArrays& arrays, std::int32_t rows,
   const float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
   LEVADA_RETURN_IF_ERROR(attention_.run(q, {arrays.lengths, arrays.table_first, arrays.block_tables}, k_plane, v_plane,
                                         scale, attended, stream));
-  LEVADA_RETURN_IF_ERROR(
-      linears_.run({.x = attended, .w = w.o, .w_scale = {}, .norm = {}, .end = cuda::LinearEnd::kAdd, .out = h}, stream));
+  LEVADA_RETURN_IF_ERROR(linears_.run(
+      {.x = attended, .w = w.o, .w_scale = {}, .norm = {}, .end = cuda::LinearEnd::kAdd, .out = h}, stream));
   LEVADA_RETURN_IF_ERROR(linears_.run({.x = h,
                                        .w = w.gate_up,
                                        .w_scale = {},

@@ -38,7 +38,12 @@ class CudaLayers {
  private:
   CudaLayers(const ModelConfig& config, const CudaWeights& weights, DType dtype, std::int64_t max_rows,
              kernels::cuda::Linears& linears, kernels::cuda::PagedAttention& attention)
-      : config_(config), weights_(weights), dtype_(dtype), max_rows_(max_rows), linears_(linears), attention_(attention) {}
+      : config_(config),
+        weights_(weights),
+        dtype_(dtype),
+        max_rows_(max_rows),
+        linears_(linears),
+        attention_(attention) {}
   device::TensorView rows_of(const device::DeviceBuffer& buffer, std::int64_t rows, std::int64_t width) const;
 
   const ModelConfig& config_;

@@ -19,7 +19,7 @@ namespace cuda = kernels::cuda;
 
 namespace {
 
-constexpr std::int64_t kMaxStepRows = 16'384;
+constexpr std::int64_t kMaxStepRows = 16'384 + 1024;  // the largest chunk, and decode rows beside it
 constexpr std::int64_t kMaxTableEntries = 1 << 20;
 constexpr std::int64_t kMaxSamples = 1024;
 

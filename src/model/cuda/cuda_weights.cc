@@ -126,7 +126,9 @@ Result<CudaWeights> CudaWeights::load(DecoderSource& source, DType dtype, device
   LEVADA_ASSIGN_OR_RETURN(weights.embedding, loader.matrix({Weight::kEmbedding}));
   LEVADA_ASSIGN_OR_RETURN(weights.final_norm, loader.vector(Weight::kFinalNorm));
   weights.head = weights.embedding;
-  if (!source.config().tied) LEVADA_ASSIGN_OR_RETURN(weights.head, loader.matrix({Weight::kHead}));
+  if (!source.config().tied) {
+    LEVADA_ASSIGN_OR_RETURN(weights.head, loader.matrix({Weight::kHead}));
+  }
   LEVADA_ASSIGN_OR_RETURN(weights.cos_sin, loader.cos_sin());
   for (std::int64_t l = 0; l < source.config().layers; ++l) {
     LEVADA_ASSIGN_OR_RETURN(CudaLayerWeights layer, loader.layer(l));

@@ -18,7 +18,8 @@ class DecoderSource {
   virtual const core::ModelInfo& info() const = 0;
   // Rows [first, first + count) of a matrix, or elements of a vector, in model order (rotary halves apart), as `dtype`
   // (float32, bfloat16 or float16) into host memory.
-  virtual void read(Weight weight, std::int64_t layer, std::int64_t first, std::int64_t count, DType dtype, void* out) = 0;
+  virtual void read(Weight weight, std::int64_t layer, std::int64_t first, std::int64_t count, DType dtype,
+                    void* out) = 0;
   // [context, head_dim] f32: half cosines, half sines.
   virtual void fill_cos_sin(float* out) = 0;
 };
@@ -28,6 +29,10 @@ struct CudaModelOptions {
   std::int32_t page_size_tokens = 16;
   std::int32_t max_graph_rows = 512;  // decode steps of up to so many rows run as recorded graphs; 0: none do
 };
+
+// Through liblevada_cuda.so; kUnavailable without it.
+Result<std::unique_ptr<Model>> make_cuda_model(DecoderSource& source, const CudaModelOptions& options,
+                                               device::Device& device);
 
 inline constexpr const char* kMakeCudaModel = "levada_make_cuda_model";
 // Writes a Model on `device`, or why there is none, into `result`.

@@ -38,7 +38,7 @@ Result<std::vector<bench::Case>> run(const std::string& name, const Options& opt
   if (name == "http") return bench::run_http_bench(options.scale);
   if (name == "store") return bench::run_store_bench(options.scale);
   if (name == "registry") return bench::run_registry_bench(options.scale);
-  if (name == "train") return bench::run_train_bench(options.scale);
+  if (name == "train") return bench::run_train_bench(options.scale, options.engine.device);
   if (name == "sched") {  // with the model's tokenizer, so that turning tokens into text is measured too
     LEVADA_ASSIGN_OR_RETURN(const std::filesystem::path model, locate_model(options.engine.model_path));
     LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer, open_tokenizer(model, options.engine));

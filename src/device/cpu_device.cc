@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/memory_file.h"
 #include "device/system_memory.h"
 
 namespace levada::device {
@@ -25,6 +26,19 @@ class CpuBuffer final : public DeviceBuffer {
  private:
   void* data_;
   std::size_t bytes_;
+};
+
+// The twin of CUDA's shared memory. An importer's mapping can't write.
+class CpuSharedBuffer final : public SharedBuffer {
+ public:
+  explicit CpuSharedBuffer(MemoryFile memory) : memory_(std::move(memory)) {}
+  void* data() const override { return memory_.bytes().data(); }
+  std::size_t size_bytes() const override { return memory_.bytes().size(); }
+  ShareKind share_kind() const override { return ShareKind::kMemoryFile; }
+  Result<Fd> export_descriptor() const override { return memory_.read_only(); }
+
+ private:
+  MemoryFile memory_;
 };
 
 class CpuEvent final : public Event {
@@ -92,6 +106,20 @@ class CpuDevice final : public Device {
     return std::unique_ptr<DeviceBuffer>(std::make_unique<CpuBuffer>(data, bytes));
   }
   Result<std::unique_ptr<DeviceBuffer>> allocate_pinned(std::size_t bytes) override { return allocate(bytes); }
+  Result<std::unique_ptr<SharedBuffer>> allocate_shared(std::size_t bytes, FabricUse fabric) override {
+    if (fabric == FabricUse::kRequired) {
+      return Status(StatusCode::kFailedPrecondition, "cpu: a fabric handle is required, and only GPUs have them",
+                    "fabric");
+    }
+    LEVADA_ASSIGN_OR_RETURN(MemoryFile memory, MemoryFile::create("levada-device", bytes));
+    return std::unique_ptr<SharedBuffer>(std::make_unique<CpuSharedBuffer>(std::move(memory)));
+  }
+  Result<std::unique_ptr<DeviceBuffer>> import_shared(ShareKind kind, Fd descriptor, std::size_t bytes) override {
+    if (kind != ShareKind::kMemoryFile) return Device::import_shared(kind, std::move(descriptor), bytes);
+    LEVADA_ASSIGN_OR_RETURN(MemoryFile memory,
+                            MemoryFile::map(std::move(descriptor), MemoryFile::Access::kRead, bytes));
+    return std::unique_ptr<DeviceBuffer>(std::make_unique<CpuSharedBuffer>(std::move(memory)));
+  }
   Result<std::unique_ptr<Stream>> make_stream() override {
     return std::unique_ptr<Stream>(std::make_unique<CpuStream>());
   }

@@ -12,7 +12,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
+#include "base/fd.h"
 #include "base/status.h"
 #include "device/tensor_view.h"
 
@@ -24,6 +26,21 @@ class DeviceBuffer {
   virtual void* data() const = 0;
   virtual std::size_t size_bytes() const = 0;
 };
+
+// By what another process gets at the memory: the CPU twin's memory file, a file descriptor of CUDA's virtual memory
+// management, or its fabric handle, which other machines of an NVLink domain could import too.
+enum class ShareKind : std::uint8_t { kMemoryFile = 1, kPosixFd = 2, kFabric = 3 };
+std::string_view to_string(ShareKind kind);
+
+// Memory of a device that other processes on this machine can import.
+class SharedBuffer : public DeviceBuffer {
+ public:
+  virtual ShareKind share_kind() const = 0;
+  // A new descriptor for one importer, to be passed over a Unix socket. (A fabric handle's is a file that holds it.)
+  virtual Result<Fd> export_descriptor() const = 0;
+};
+
+enum class FabricUse : std::uint8_t { kNever, kIfPermitted, kRequired };
 
 class Event {
  public:
@@ -60,6 +77,12 @@ class Device {
   virtual Result<std::unique_ptr<DeviceBuffer>> allocate(std::size_t bytes) = 0;
   // Host memory this device copies from and to at full speed (page-locked for CUDA).
   virtual Result<std::unique_ptr<DeviceBuffer>> allocate_pinned(std::size_t bytes) = 0;
+  // Zeroed memory that others can import. kResourceExhausted as allocate(); kFailedPrecondition if a fabric handle is
+  // required and none is to be had: never another kind then.
+  virtual Result<std::unique_ptr<SharedBuffer>> allocate_shared(std::size_t bytes, FabricUse fabric);
+  // The memory that another process exported, mapped here; to be read only. kFailedPrecondition for a kind of another
+  // sort of device, kDataLoss for a descriptor that isn't such memory of at least `bytes`.
+  virtual Result<std::unique_ptr<DeviceBuffer>> import_shared(ShareKind kind, Fd descriptor, std::size_t bytes);
   virtual Result<std::unique_ptr<Stream>> make_stream() = 0;
   virtual Result<std::unique_ptr<Event>> make_event() = 0;
 };

@@ -5,12 +5,6 @@
 namespace levada::engine {
 namespace {
 
-std::vector<std::int32_t> sampled_rows(const core::StepPlan& plan) {
-  std::vector<std::int32_t> rows;
-  for (const core::SampleRow& sample : plan.samples) rows.push_back(sample.row);
-  return rows;
-}
-
 bool wants(const core::StepPlan& plan, const core::PlanCapture& capture, std::int32_t state) {
   if (state == capture::kFinalNorm) return capture.final_norm;
   const auto layers =
@@ -47,18 +41,20 @@ Status fill_future_tokens(core::StepPlan& plan, std::span<const core::Token> pre
   return {};
 }
 
-Result<std::vector<core::Token>> run_layers(model::Model& model, model::KvPool& pool, const core::StepPlan& plan,
-                                            capture::RowSink* rows) {
+Result<std::unique_ptr<model::SampledTokens>> run_layers(model::Model& model, model::KvPool& pool,
+                                                         const core::StepPlan& plan, capture::RowSink* rows) {
   LEVADA_CHECK(rows != nullptr || plan.captures.empty(), "captured rows have somewhere to go");
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<model::Forward> forward, model.begin(plan, pool));
-  for (int layer = 0; layer < model.info().num_layers; ++layer) {
-    LEVADA_RETURN_IF_ERROR(forward->layer(layer));
-    LEVADA_RETURN_IF_ERROR(capture_rows(*forward, plan, layer, rows));
+  if (plan.captures.empty()) {
+    LEVADA_RETURN_IF_ERROR(forward->all_layers());
+  } else {
+    for (int layer = 0; layer < model.info().num_layers; ++layer) {
+      LEVADA_RETURN_IF_ERROR(forward->layer(layer));
+      LEVADA_RETURN_IF_ERROR(capture_rows(*forward, plan, layer, rows));
+    }
+    LEVADA_RETURN_IF_ERROR(capture_rows(*forward, plan, capture::kFinalNorm, rows));
   }
-  LEVADA_RETURN_IF_ERROR(capture_rows(*forward, plan, capture::kFinalNorm, rows));
-  if (plan.samples.empty()) return std::vector<core::Token>();
-  LEVADA_ASSIGN_OR_RETURN(const device::TensorView logits, forward->logits(sampled_rows(plan)));
-  return model.sample(plan, logits);
+  return forward->sample();
 }
 
 }  // namespace levada::engine

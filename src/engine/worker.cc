@@ -9,37 +9,59 @@
 namespace levada::engine {
 
 struct Worker::Impl {
+  struct Started {
+    core::StepId step{};
+    Result<std::unique_ptr<model::SampledTokens>> tokens;
+  };
+
   Impl(std::unique_ptr<model::Model> m, std::unique_ptr<model::KvPool> p, capture::RowSink* r)
       : model(std::move(m)), pool(std::move(p)), rows(r) {}
 
   void run() {
     std::vector<std::unique_ptr<core::StepPlan>> plans;
     while (mailbox.take(plans)) {
-      for (auto& plan : plans) sink(execute(*plan));
+      for (auto& plan : plans) {
+        Started step{plan->step, start(*plan)};
+        if (model->runs_ahead()) {
+          started.push(std::move(step));
+        } else {
+          deliver(step);
+        }
+      }
       plans.clear();
+    }
+    started.close();
+  }
+
+  void run_delivery() {
+    std::vector<Started> steps;
+    while (started.take(steps)) {
+      for (Started& step : steps) deliver(step);
+      steps.clear();
     }
   }
 
-  core::StepResult execute(core::StepPlan& plan) {
+  Result<std::unique_ptr<model::SampledTokens>> start(core::StepPlan& plan) {
+    try {
+      if (!model->runs_ahead()) LEVADA_RETURN_IF_ERROR(fill_future_tokens(plan, previous_samples));
+      return run_layers(*model, *pool, plan, rows);
+    } catch (const std::exception& failure) {  // memory, mostly: torch's own exceptions end in model
+      return internal_error(std::string("the step failed: ") + failure.what());
+    }
+  }
+
+  void deliver(Started& step) {
     core::StepResult result;
-    result.step = plan.step;
-    Result<std::vector<core::Token>> sampled = compute(plan);
+    result.step = step.step;
+    Result<std::vector<core::Token>> sampled =
+        step.tokens.ok() ? step.tokens.value()->wait() : Result<std::vector<core::Token>>(step.tokens.status());
     if (sampled.ok()) {
       result.sampled = std::move(sampled).value();
     } else {
       result.status = sampled.status();
     }
-    previous_samples = result.sampled;
-    return result;
-  }
-
-  Result<std::vector<core::Token>> compute(core::StepPlan& plan) {
-    try {
-      LEVADA_RETURN_IF_ERROR(fill_future_tokens(plan, previous_samples));
-      return run_layers(*model, *pool, plan, rows);
-    } catch (const std::exception& failure) {  // memory, mostly: torch's own exceptions end in model
-      return internal_error(std::string("the step failed: ") + failure.what());
-    }
+    if (!model->runs_ahead()) previous_samples = result.sampled;
+    sink(std::move(result));
   }
 
   std::unique_ptr<model::Model> model;  // outlives the pool
@@ -48,7 +70,8 @@ struct Worker::Impl {
   std::function<void(core::StepResult)> sink;
   std::vector<core::Token> previous_samples;
   Mailbox<std::unique_ptr<core::StepPlan>> mailbox;
-  Thread thread;
+  Mailbox<Started> started;
+  Thread thread, delivery;
 };
 
 Worker::Worker(std::unique_ptr<model::Model> model, std::unique_ptr<model::KvPool> pool, capture::RowSink* rows)
@@ -57,12 +80,16 @@ Worker::Worker(std::unique_ptr<model::Model> model, std::unique_ptr<model::KvPoo
 Worker::~Worker() {
   impl_->mailbox.close();
   impl_->thread.join();
+  if (impl_->delivery.joinable()) impl_->delivery.join();
 }
 
 void Worker::set_result_sink(std::function<void(core::StepResult)> sink) {
   LEVADA_CHECK(!impl_->thread.joinable(), "the sink is set once");
   impl_->sink = std::move(sink);
   impl_->thread = Thread("levada-worker", [impl = impl_.get()] { impl->run(); });
+  if (impl_->model->runs_ahead()) {
+    impl_->delivery = Thread("levada-tokens", [impl = impl_.get()] { impl->run_delivery(); });
+  }
 }
 
 void Worker::submit(std::unique_ptr<core::StepPlan> plan) {

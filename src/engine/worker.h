@@ -1,6 +1,7 @@
 // What: Worker, one rank: executes StepPlans in order on its own thread through the layer loop.
 // Owner: composed at start-up; owns its Model, KvPool and thread.
-// Thread: submit() from the scheduler's thread; everything else on the worker's own.
+// Thread: submit() from the scheduler's thread; everything else on the worker's own. A model that runs ahead has a second
+// thread that waits for its tokens, so that the next plan is under way before they have come.
 // Invariant: exactly one StepResult per plan, in order; a failed step yields a failed result, never an exception or
 // exit.
 #pragma once

@@ -27,14 +27,19 @@ class CountingModel final : public model::Model {
       if (core::value(plan_.step) == owner_.throws) throw std::runtime_error("a broken kernel");
       return {};
     }
+    Status all_layers() override { return layer(0); }
     device::TensorView hidden() const override { return {}; }
     Result<device::TensorView> host_rows(std::int32_t first, std::int32_t count, bool final_norm) override {
       owner_.on_read({first, count, final_norm});
       return device::TensorView::of(nullptr, DType::kF32, {count, 1});
     }
-    Result<device::TensorView> logits(std::span<const std::int32_t> rows) override {
-      owner_.rows.assign(rows.begin(), rows.end());
-      return device::TensorView::of(nullptr, DType::kF32, {static_cast<std::int64_t>(rows.size()), 1});
+    Result<device::TensorView> logits(std::span<const std::int32_t>) override { return device::TensorView{}; }
+    Result<std::unique_ptr<model::SampledTokens>> sample() override {
+      std::vector<core::Token> tokens;
+      for (const core::SampleRow& sample : plan_.samples) {
+        tokens.push_back(plan_.tokens[static_cast<std::size_t>(sample.row)] + 1);
+      }
+      return model::ready_tokens(std::move(tokens));
     }
 
    private:
@@ -51,15 +56,10 @@ class CountingModel final : public model::Model {
   Result<std::unique_ptr<model::Forward>> begin(const core::StepPlan& plan, model::KvPool&) override {
     return std::unique_ptr<model::Forward>(std::make_unique<Step>(*this, plan));
   }
-  Result<std::vector<core::Token>> sample(const core::StepPlan& plan, device::TensorView) override {
-    std::vector<core::Token> tokens;
-    for (std::int32_t row : rows) tokens.push_back(plan.tokens[static_cast<std::size_t>(row)] + 1);
-    return tokens;
-  }
+  bool runs_ahead() const override { return false; }
   std::string backend() const override { return "counting"; }
 
   std::uint64_t fails = ~0ull, throws = ~0ull;
-  std::vector<std::int32_t> rows;
   struct Read {
     std::int32_t first, count;
     bool final_norm;

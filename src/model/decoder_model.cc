@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "model/host_sampling.h"
 #include "model/paged_kv_pool.h"
 #include "model/rope.h"
 #include "nn/tensor.h"
@@ -29,6 +30,31 @@ at::Tensor make_cos_sin(const ModelConfig& config, std::int64_t context, at::Dev
   return host.to(place);
 }
 
+// A pool with the views that the layers use: [pages, page_size, heads, elements / heads].
+class DecoderKvPool final : public PagedKvPool {
+ public:
+  static Result<std::unique_ptr<KvPool>> make(const core::KvLayout& layout, std::int32_t pages, std::int64_t heads,
+                                              device::Device& device) {
+    std::unique_ptr<DecoderKvPool> pool(new DecoderKvPool(layout, pages));
+    LEVADA_RETURN_IF_ERROR(pool->allocate(device));
+    LEVADA_RETURN_IF_ERROR(nn::guarded("making the KV pool", [&] {
+      for (std::size_t p = 0; p < layout.planes().size(); ++p) {
+        std::vector<at::Tensor>& layers = pool->tensors_.emplace_back();
+        for (std::size_t l = 0; l < layout.planes()[p].layers.size(); ++l) {
+          const device::TensorView plane = pool->plane(static_cast<int>(p), static_cast<int>(l));
+          layers.push_back(nn::wrap(plane, device.index()).unflatten(2, {heads, plane.shape[2] / heads}));
+        }
+      }
+    }));
+    return std::unique_ptr<KvPool>(std::move(pool));
+  }
+  const at::Tensor& tensor(std::size_t plane, std::size_t layer) const { return tensors_[plane][layer]; }
+
+ private:
+  using PagedKvPool::PagedKvPool;
+  std::vector<std::vector<at::Tensor>> tensors_;  // [plane][layer]
+};
+
 class DecoderModel final : public Model {
  public:
   DecoderModel(DecoderParts parts, device::Device& device)
@@ -50,10 +76,10 @@ class DecoderModel final : public Model {
     return parts_.backend->name() + (parts_.backend->place().is_cpu() ? ", " + threads + " threads" : "");
   }
   Result<std::unique_ptr<KvPool>> make_kv_pool(std::int32_t pages) override {
-    return PagedKvPool::make(layout_, pages, config_.kv_heads, device_);
+    return DecoderKvPool::make(layout_, pages, config_.kv_heads, device_);
   }
   Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) override;
-  Result<std::vector<core::Token>> sample(const core::StepPlan& plan, device::TensorView logits) override;
+  bool runs_ahead() const override { return false; }
 
  private:
   friend class DecoderForward;
@@ -71,8 +97,8 @@ class DecoderModel final : public Model {
 
 class DecoderForward final : public Forward {
  public:
-  DecoderForward(DecoderModel& model, const core::StepPlan& plan, PagedKvPool& pool, StepGeometry geometry)
-      : model_(model), pool_(pool), geometry_(std::move(geometry)) {
+  DecoderForward(DecoderModel& model, const core::StepPlan& plan, DecoderKvPool& pool, StepGeometry geometry)
+      : model_(model), plan_(plan), pool_(pool), geometry_(std::move(geometry)) {
     LEVADA_CHECK(!model_.forward_alive_, "one Forward at a time: it borrows the workspace");
     model_.workspace_.resize(static_cast<std::int64_t>(plan.tokens.size()));
     inputs_ = backend().prepare({geometry_.batch(), plan.tokens, plan.positions}, model_.cos_sin_);
@@ -80,6 +106,11 @@ class DecoderForward final : public Forward {
     model_.forward_alive_ = true;
   }
   ~DecoderForward() override { model_.forward_alive_ = false; }
+
+  Status all_layers() override {
+    for (int l = 0; l < model_.config_.layers; ++l) LEVADA_RETURN_IF_ERROR(layer(l));
+    return {};
+  }
 
   Status layer(int layer) override {
     LEVADA_CHECK(layer == next_layer_ && layer < model_.config_.layers, "layers run in order, each once");
@@ -115,10 +146,17 @@ class DecoderForward final : public Forward {
     return result;
   }
 
+  Result<std::unique_ptr<SampledTokens>> sample() override {
+    if (plan_.samples.empty()) return ready_tokens({});
+    LEVADA_ASSIGN_OR_RETURN(const device::TensorView values, logits(sampled_rows(plan_)));
+    return ready_tokens(sample_on_host(plan_, values, *model_.parts_.host->ops));
+  }
+
  private:
   nn::Backend& backend() { return *model_.parts_.backend; }
   DecoderModel& model_;
-  PagedKvPool& pool_;
+  const core::StepPlan& plan_;
+  DecoderKvPool& pool_;
   StepGeometry geometry_;
   std::unique_ptr<nn::StepInputs> inputs_;
   at::Tensor host_rows_;
@@ -126,7 +164,7 @@ class DecoderForward final : public Forward {
 };
 
 Result<std::unique_ptr<Forward>> DecoderModel::begin(const core::StepPlan& plan, KvPool& pool) {
-  auto* own = dynamic_cast<PagedKvPool*>(&pool);
+  auto* own = dynamic_cast<DecoderKvPool*>(&pool);
   LEVADA_CHECK(own != nullptr && own->layout().identity() == layout_.identity(), "a pool made by this model");
   const StepLimits limits{config_.vocabulary, parts_.info.context_length_tokens, own->pages(),
                           layout_.page_size_tokens()};
@@ -135,40 +173,6 @@ Result<std::unique_ptr<Forward>> DecoderModel::begin(const core::StepPlan& plan,
   LEVADA_RETURN_IF_ERROR(nn::guarded(
       "starting a step", [&] { forward = std::make_unique<DecoderForward>(*this, plan, *own, std::move(geometry)); }));
   return forward;
-}
-
-Result<std::vector<core::Token>> DecoderModel::sample(const core::StepPlan& plan, device::TensorView logits) {
-  LEVADA_CHECK(logits.rank == 2 && logits.shape[0] == static_cast<std::int64_t>(plan.samples.size()),
-               "one row of logits per sample");
-  std::vector<core::Token> tokens;
-  std::vector<std::int32_t> output;
-  for (std::size_t i = 0; i < plan.samples.size(); ++i) {
-    const core::SampleRow& row = plan.samples[i];
-    const auto history =
-        std::span(plan.history)
-            .subspan(static_cast<std::size_t>(row.history_first), static_cast<std::size_t>(row.history_tokens));
-    const auto prompt = history.first(static_cast<std::size_t>(row.history_prompt_tokens));
-    output.assign(history.begin() + row.history_prompt_tokens, history.end());
-    if (row.append_input_to_history) output.push_back(plan.tokens[static_cast<std::size_t>(row.row)]);
-    kernels::SampleParams params;
-    params.temperature = row.temperature;
-    params.top_p = row.top_p;
-    params.min_p = row.min_p;
-    params.top_k = row.top_k;
-    params.frequency_penalty = row.frequency_penalty;
-    params.presence_penalty = row.presence_penalty;
-    params.repetition_penalty = row.repetition_penalty;
-    params.prompt_history = prompt;
-    params.output_history = output;
-    params.banned =
-        std::span(plan.banned)
-            .subspan(static_cast<std::size_t>(row.banned_first), static_cast<std::size_t>(row.banned_count));
-    params.seed = row.seed;
-    params.position = row.position;
-    auto* values = logits.as<float>() + static_cast<std::int64_t>(i) * logits.strides[0];
-    tokens.push_back(parts_.host->ops->sample(device::TensorView::of(values, DType::kF32, {logits.shape[1]}), params));
-  }
-  return tokens;
 }
 
 }  // namespace

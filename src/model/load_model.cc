@@ -1,7 +1,8 @@
 #include <sched.h>
 
+#include "device/module.h"
+#include "model/checkpoint_source.h"
 #include "model/decoder_model.h"
-#include "nn/tensor.h"
 
 namespace levada::model {
 namespace {
@@ -14,11 +15,14 @@ int available_cores() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
-Result<DType> parse_dtype(const std::string& text, const char* option, DType automatic) {
+Result<DType> parse_dtype(const std::string& text, const char* option, DType automatic, bool cuda) {
   if (text == "auto") return automatic;
   if (text == "float32") return DType::kF32;
   if (text == "bfloat16") return DType::kBF16;
-  return invalid_argument("\"" + text + "\" is not supported; auto, float32 and bfloat16 are", option);
+  if (text == "float16" && cuda) return DType::kF16;
+  return invalid_argument("\"" + text + "\" is not supported" + (cuda ? "" : " on the CPU") + "; auto, float32" +
+                              (cuda ? ", float16" : "") + " and bfloat16 are",
+                          option);
 }
 
 // float32 checkpoints stay float32; everything narrower is computed in bfloat16.
@@ -65,22 +69,35 @@ core::ModelInfo describe(const Checkpoint& checkpoint, const std::string& path, 
 
 }  // namespace
 
+Result<std::unique_ptr<Model>> make_cuda_model(DecoderSource& source, const CudaModelOptions& options,
+                                               device::Device& device) {
+  LEVADA_ASSIGN_OR_RETURN(void* const symbol, device::cuda_module_symbol(kMakeCudaModel));
+  Result<std::unique_ptr<Model>> model = unavailable("the module gave no answer");
+  reinterpret_cast<MakeCudaModel*>(symbol)(source, options, device, &model);
+  return model;
+}
+
 Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, const ModelOptions& options,
                                           device::Device& device) {
   const bool cuda = device.kind() == device::DeviceKind::kCuda;
-  if (cuda) LEVADA_RETURN_IF_ERROR(nn::load_torch_cuda());
   LEVADA_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(path));
   LEVADA_RETURN_IF_ERROR(check_options(options, checkpoint.config()));
   const bool gguf = !std::filesystem::is_directory(path);
-  LEVADA_ASSIGN_OR_RETURN(const DType weights, parse_dtype(options.dtype, "dtype", stored_dtype(checkpoint, gguf)));
-  LEVADA_ASSIGN_OR_RETURN(const DType kv, parse_dtype(options.kv_cache_dtype, "kv_cache_dtype", weights));
+  LEVADA_ASSIGN_OR_RETURN(const DType weights,
+                          parse_dtype(options.dtype, "dtype", stored_dtype(checkpoint, gguf), cuda));
+  LEVADA_ASSIGN_OR_RETURN(const DType kv, parse_dtype(options.kv_cache_dtype, "kv_cache_dtype", weights, cuda));
+  auto host = std::make_unique<HostKernels>(options.threads > 0 ? options.threads : available_cores());
+  core::ModelInfo info = describe(checkpoint, path.string(), options, weights);
+  if (cuda) {
+    if (kv != weights) return invalid_argument("on CUDA the KV cache has the weights' type", "kv_cache_dtype");
+    CheckpointSource source(checkpoint, std::move(info), host->pool);
+    return make_cuda_model(source, {.dtype = weights, .page_size_tokens = options.page_size_tokens}, device);
+  }
 
   DecoderParts parts;
-  parts.host = std::make_unique<HostKernels>(options.threads > 0 ? options.threads : available_cores());
-  parts.backend = cuda ? nn::make_torch_backend(at::Device(at::kCUDA, static_cast<at::DeviceIndex>(device.index())),
-                                                nn::scalar_type(weights))
-                       : nn::make_cpu_backend(*parts.host->ops);
-  parts.info = describe(checkpoint, path.string(), options, weights);
+  parts.backend = nn::make_cpu_backend(*host->ops);
+  parts.host = std::move(host);
+  parts.info = std::move(info);
   parts.checkpoint = std::make_unique<Checkpoint>(std::move(checkpoint));
   parts.kv_dtype = kv;
   parts.page_size_tokens = options.page_size_tokens;

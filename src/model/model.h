@@ -1,7 +1,7 @@
 // What: Model, a loaded decoder-only transformer that computes one layer at a time, and the KV bytes it reads and
 // writes.
 // Mental model: Model = weights, immutable, one per worker. Forward = one step's activations: begin() embeds the step's
-// tokens, layer(l) runs decoder layer l over the paged cache, logits() finishes the rows that need a token.
+// tokens, layer(l) runs decoder layer l over the paged cache, sample() gives the rows that need a token theirs.
 // Owner: the engine worker owns Model and KvPool; a Forward is owned by its step and must not outlive either.
 // Thread: the worker's.
 // Invariant: layer(0..L-1) in order, each once. After layer(l), hidden() is the output of decoder layer l (0-based; the
@@ -45,10 +45,21 @@ class KvPool {
   virtual void poison(std::int32_t page) = 0;
 };
 
+// Tokens that may still be on their way from the device.
+class SampledTokens {
+ public:
+  virtual ~SampledTokens() = default;
+  // One per plan.samples. Blocks until they are here; any thread, once. The device's error if the step failed on it.
+  virtual Result<std::vector<core::Token>> wait() = 0;
+};
+std::unique_ptr<SampledTokens> ready_tokens(std::vector<core::Token> tokens);
+
 class Forward {
  public:
   virtual ~Forward() = default;
   virtual Status layer(int layer) = 0;
+  // All of them at once, where nothing has to happen in between; maybe as a recorded graph.
+  virtual Status all_layers() = 0;
   // [rows, hidden_size] f32 (CPU) or the compute dtype (CUDA), valid until the next call.
   virtual device::TensorView hidden() const = 0;
   // Rows [first, first + count) in host memory: [count, hidden_size] f32, valid until the next call. As hidden() has
@@ -56,6 +67,8 @@ class Forward {
   virtual Result<device::TensorView> host_rows(std::int32_t first, std::int32_t count, bool final_norm) = 0;
   // Final norm and lm_head for the given rows. f32 [rows.size(), vocab_size] in host memory, valid until the next call.
   virtual Result<device::TensorView> logits(std::span<const std::int32_t> rows) = 0;
+  // After the last layer: chooses a token per plan.samples, the same on every device but for rounding.
+  virtual Result<std::unique_ptr<SampledTokens>> sample() = 0;
 };
 
 class Model {
@@ -64,10 +77,11 @@ class Model {
   virtual const core::ModelInfo& info() const = 0;
   virtual const core::KvLayout& kv_layout() const = 0;
   virtual Result<std::unique_ptr<KvPool>> make_kv_pool(std::int32_t pages) = 0;
-  // `plan` and its arrays must outlive the Forward; all of plan.tokens are known (future tokens filled in).
+  // True if steps may be begun before the tokens of the step before have been waited for: then begin() itself takes
+  // plan.future_tokens from where that step left them on the device. Else all of plan.tokens must be known.
+  virtual bool runs_ahead() const = 0;
+  // `plan` and its arrays must outlive the Forward; not the tokens that sample() gave.
   virtual Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) = 0;
-  // Chooses a token per plan.samples[i] from logits row i. Same on every device.
-  virtual Result<std::vector<core::Token>> sample(const core::StepPlan& plan, device::TensorView logits) = 0;
   // Name of the kernels in use, for /server_info ("cpu avx512, 2 threads").
   virtual std::string backend() const = 0;
 };

@@ -134,9 +134,10 @@ class Bench {
       const auto missing = static_cast<std::int32_t>(sequence.tokens.size()) - sequence.computed;
       PlanBuilder builder;
       builder.add(sequence, missing);
-      Matrix logits = run(builder.plan());
-      const auto chosen =
-          model->sample(builder.plan(), device::TensorView::of(logits.values.data(), DType::kF32, {1, logits.columns}));
+      const core::StepPlan& plan = builder.plan();
+      auto forward = std::move(model->begin(plan, *pool)).value();
+      EXPECT_TRUE(forward->all_layers().ok());
+      const auto chosen = std::move(forward->sample()).value()->wait();
       out.push_back(chosen.value().front());
       sequence.tokens.push_back(out.back());
     }

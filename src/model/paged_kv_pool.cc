@@ -1,37 +1,31 @@
 #include "model/paged_kv_pool.h"
 
-#include "nn/tensor.h"
-
 namespace levada::model {
 
-Result<std::unique_ptr<KvPool>> PagedKvPool::make(const core::KvLayout& layout, std::int32_t pages, std::int64_t heads,
-                                                  device::Device& device) {
-  if (pages < 1) return invalid_argument("a KV pool needs at least one page, got " + std::to_string(pages));
-  const std::int64_t wanted = layout.bytes_per_page() * pages, available = device.free_bytes();
+Result<std::unique_ptr<PagedKvPool>> PagedKvPool::make(const core::KvLayout& layout, std::int32_t pages,
+                                                       device::Device& device) {
+  std::unique_ptr<PagedKvPool> pool(new PagedKvPool(layout, pages));
+  LEVADA_RETURN_IF_ERROR(pool->allocate(device));
+  return pool;
+}
+
+Status PagedKvPool::allocate(device::Device& device) {
+  if (pages_ < 1) return invalid_argument("a KV pool needs at least one page, got " + std::to_string(pages_));
+  const std::int64_t wanted = layout_.bytes_per_page() * pages_, available = device.free_bytes();
   if (wanted > available) {
-    return resource_exhausted("the KV pool needs " + std::to_string(wanted) + " bytes for " + std::to_string(pages) +
+    return resource_exhausted("the KV pool needs " + std::to_string(wanted) + " bytes for " + std::to_string(pages_) +
                               " pages and " + std::to_string(available) + " bytes are available on " + device.name());
   }
-  std::unique_ptr<PagedKvPool> pool(new PagedKvPool(layout, pages));
-  pool->place_ = device.kind();
-  LEVADA_ASSIGN_OR_RETURN(pool->stream_, device.make_stream());
-  for (const core::KvPlane& plane : layout.planes()) {
+  place_ = device.kind();
+  LEVADA_ASSIGN_OR_RETURN(stream_, device.make_stream());
+  for (const core::KvPlane& plane : layout_.planes()) {
     const std::int64_t bytes = plane.bytes_per_token_per_layer() * static_cast<std::int64_t>(plane.layers.size()) *
-                               layout.page_size_tokens() * pages;
+                               layout_.page_size_tokens() * pages_;
     LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<device::DeviceBuffer> buffer,
                             device.allocate(static_cast<std::size_t>(bytes)));
-    pool->buffers_.push_back(std::move(buffer));
+    buffers_.push_back(std::move(buffer));
   }
-  LEVADA_RETURN_IF_ERROR(nn::guarded("making the KV pool", [&] {
-    for (std::size_t p = 0; p < layout.planes().size(); ++p) {
-      std::vector<at::Tensor>& layers = pool->tensors_.emplace_back();
-      for (std::size_t l = 0; l < layout.planes()[p].layers.size(); ++l) {
-        const device::TensorView plane = pool->plane(static_cast<int>(p), static_cast<int>(l));
-        layers.push_back(nn::wrap(plane, device.index()).unflatten(2, {heads, plane.shape[2] / heads}));
-      }
-    }
-  }));
-  return std::unique_ptr<KvPool>(std::move(pool));
+  return {};
 }
 
 device::TensorView PagedKvPool::plane(int plane, int layer) const {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "model/checkpoint_source.h"
 #include "nn/tensor.h"
 
 namespace levada::model {
@@ -36,7 +37,7 @@ class Loader {
     std::int64_t first = 0;
     for (Weight weight : weights) {
       const files::TensorInfo& info = checkpoint_.tensor(weight, layer);
-      convert(info, paired(weight), fused.narrow(0, first, info.shape[0]));
+      convert_rows(info, weight, fused.narrow(0, first, info.shape[0]));
       checkpoint_.source().drop_resident(info);
       first += info.shape[0];
     }
@@ -63,31 +64,12 @@ class Loader {
     return at::from_blob(data, info.shape, at::TensorOptions().dtype(type_));
   }
 
-  // The row of the file that belongs in row `row` of the model: GGUF llama interleaves each head's halves.
-  std::int64_t source_row(std::int64_t row, bool paired) const {
-    if (!paired) return row;
-    const std::int64_t d = checkpoint_.config().head_dim, head = row / d, within = row % d;
-    return head * d + within % (d / 2) * 2 + within / (d / 2);
-  }
-
-  void convert(const files::TensorInfo& info, bool paired, const at::Tensor& out) {
-    if (out.is_cpu()) return convert_rows(info, paired, 0, out);
-    const std::int64_t rows_at_once = std::max<std::int64_t>(1, (8 << 20) / info.shape[1]);
-    for (std::int64_t row = 0; row < info.shape[0]; row += rows_at_once) {
-      const std::int64_t rows = std::min(rows_at_once, info.shape[0] - row);
-      const at::Tensor staged = at::empty({rows, info.shape[1]}, at::TensorOptions().dtype(type_));
-      convert_rows(info, paired, row, staged);
-      out.narrow(0, row, rows).copy_(staged);
-    }
-  }
-
-  // Rows [first, first + out rows) of the model into host memory.
-  void convert_rows(const files::TensorInfo& info, bool paired, std::int64_t first, const at::Tensor& out) {
+  void convert_rows(const files::TensorInfo& info, Weight weight, const at::Tensor& out) {
     const std::int64_t width = info.shape[1];
     pool_.parallel_for(out.size(0), 16, [&](std::int64_t begin, std::int64_t end) {
       std::vector<float> row(static_cast<std::size_t>(width));
       for (std::int64_t r = begin; r < end; ++r) {
-        files::decode_to_f32(info, source_row(first + r, paired) * width, width, row.data());
+        files::decode_to_f32(info, file_row(checkpoint_.config(), weight, r) * width, width, row.data());
         if (type_ == at::kFloat) {
           std::memcpy(out.data_ptr<float>() + r * width, row.data(), row.size() * sizeof(float));
         } else {

@@ -1,9 +1,9 @@
-// What: Backend, the operations a decoder layer is made of, over at::Tensor: our kernels on the CPU, libtorch on CUDA.
+// What: Backend, the operations a decoder layer is made of on the CPU, over at::Tensor.
 // Owner: the model owns its backend; a StepInputs belongs to one forward step and must not outlive the plan behind it.
 // Thread: one step at a time, on the worker's thread.
 // Invariant: the same formulas whatever the backend (docs/models.md); outputs are written to memory
 // the caller owns.
-// Activations are float32 on the CPU and the weights' dtype on CUDA. Torch exceptions pass through.
+// Activations are float32. Torch exceptions pass through. (On CUDA: model/cuda, without libtorch.)
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -71,7 +71,5 @@ class Backend {
 
 // `ops` must outlive the backend.
 std::unique_ptr<Backend> make_cpu_backend(kernels::Ops& ops);
-// libtorch operators on `place`; the CPU is allowed, for comparison in tests.
-std::unique_ptr<Backend> make_torch_backend(at::Device place, at::ScalarType activations);
 
 }  // namespace levada::nn

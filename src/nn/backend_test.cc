@@ -10,6 +10,7 @@
 #include "nn/gqa_layer.h"
 #include "nn/lm_head.h"
 #include "nn/tensor.h"
+#include "nn/torch_backend_test.h"
 
 namespace levada::nn {
 namespace {

@@ -1,28 +1,24 @@
 #include "nn/draft_objective.h"
 
 #include <ATen/ops/index_select.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "nn/products.h"
+#include "nn/upload.h"
 
 namespace levada::nn {
 namespace {
-
-// A host array as a tensor on `place`.
-template <class T>
-at::Tensor upload(const std::vector<T>& values, at::ScalarType type, at::Device place) {
-  const at::Tensor host = at::empty({static_cast<std::int64_t>(values.size())}, at::TensorOptions().dtype(type));
-  std::copy(values.begin(), values.end(), host.data_ptr<T>());
-  return place.is_cpu() ? host : host.to(place);
-}
 
 // The supervised rows' weights.
 at::Tensor coefficients_of(std::span<const std::int64_t> ids, const std::vector<float>& weights, at::Device place) {
   std::vector<float> chosen;
   chosen.reserve(ids.size());
   for (std::int64_t row : ids) chosen.push_back(weights[static_cast<std::size_t>(row)]);
-  return upload(chosen, at::kFloat, place);
+  return upload<float>(chosen, place);
 }
 
 // How many supervised rows lie before batch row `row`.
@@ -51,99 +47,148 @@ DraftObjective::DraftObjective(at::Tensor head, LossRule rule, std::int64_t chun
                                Scratch& scratch)
     : head_(std::move(head)), rule_(rule), chunk_blocks_(chunk_blocks), ops_(ops), scratch_(scratch) {}
 
-// The supervised rows: where they are in the batch, what they should have said, and what became of them.
+// Supervised rows: where they are in the batch, what they should have said, and what becomes of them.
 struct DraftObjective::Rows {
-  std::vector<std::int64_t> ids, labels;
+  std::span<const std::int64_t> ids, labels;
   at::Tensor device_ids, device_labels, nll, norm, argmax;
+
+  Rows part(std::int64_t first, std::int64_t count) const {
+    const auto at = static_cast<std::size_t>(first), size = static_cast<std::size_t>(count);
+    auto some = [&](const at::Tensor& all) { return all.narrow(0, first, count); };
+    return {
+        ids.subspan(at, size), labels.subspan(at, size), some(device_ids), some(device_labels), some(nll), some(norm),
+        some(argmax)};
+  }
+};
+
+// Likelihoods and best tokens on their way to the host.
+class DraftObjective::Fetch {
+ public:
+  explicit Fetch(const Rows& rows) : rows_(rows), nll_(to_host(rows.nll)), argmax_(to_host(rows.argmax)) {
+    if (nll_.is_same(rows.nll)) return;
+    there_.emplace(rows.nll.device().type());
+    there_->record(c10::impl::VirtualGuardImpl(rows.nll.device().type()).getStream(rows.nll.device()));
+  }
+  void wait(ObjectiveResult& result) const {
+    if (there_) there_->synchronize();
+    const float* nll = nll_.const_data_ptr<float>();
+    const std::int64_t* argmax = argmax_.const_data_ptr<std::int64_t>();
+    for (std::size_t i = 0; i < rows_.ids.size(); ++i) {
+      const auto row = static_cast<std::size_t>(rows_.ids[i]);
+      result.nll[row] = nll[i];
+      result.hit[row] = argmax[i] == rows_.labels[i];
+    }
+  }
+
+ private:
+  static at::Tensor to_host(const at::Tensor& x) {
+    if (x.is_cpu()) return x;
+    const at::Tensor host = at::empty(x.sizes(), x.options().device(at::kCPU).pinned_memory(true));
+    return host.copy_(x, true);
+  }
+  const Rows& rows_;
+  at::Tensor nll_, argmax_;
+  std::optional<c10::Event> there_;
 };
 
 ObjectiveResult DraftObjective::run(const DraftLabels& labels, std::int64_t block, const at::Tensor& y,
-                                    const at::Tensor& dy) {
+                                    const at::Tensor& dy, const std::function<void()>& meanwhile) {
   ObjectiveResult result;
   result.nll.resize(labels.mask.size());
   result.weights.resize(labels.mask.size());
   result.hit.resize(labels.mask.size());
   if (dy.defined()) dy.zero_();
-  Rows rows;
+  std::vector<std::int64_t> ids, wanted;
   for (std::size_t row = 0; row < labels.mask.size(); ++row) {
     if (labels.mask[row] <= 0) continue;
-    rows.ids.push_back(static_cast<std::int64_t>(row));
-    rows.labels.push_back(labels.labels[row]);
+    ids.push_back(static_cast<std::int64_t>(row));
+    wanted.push_back(labels.labels[row]);
   }
-  const auto count = static_cast<std::int64_t>(rows.ids.size());
-  rows.device_ids = upload(rows.ids, at::kLong, ops_.place());
-  rows.device_labels = upload(rows.labels, at::kLong, ops_.place());
-  rows.nll = scratch_.get("objective.nll", {count}, at::kFloat);
-  rows.norm = scratch_.get("objective.norm", {count, 2}, at::kFloat);
-  rows.argmax = scratch_.get("objective.argmax", {count}, at::kLong);
+  const auto count = static_cast<std::int64_t>(ids.size());
+  const Rows rows{ids,
+                  wanted,
+                  upload<std::int64_t>(ids, ops_.place()),
+                  upload<std::int64_t>(wanted, ops_.place()),
+                  scratch_.get("objective.nll", {count}, at::kFloat),
+                  scratch_.get("objective.norm", {count, 2}, at::kFloat),
+                  scratch_.get("objective.argmax", {count}, at::kLong)};
 
-  const std::int64_t blocks = y.size(0) / block, chunk = chunk_blocks_ > 0 ? chunk_blocks_ : blocks;
   // Weights that likelihoods don't change are known now: then no chunk waits for the one before to reach the host.
-  const bool known = rule_.kind == LossKind::kDecay;
   at::Tensor coefficients;
-  if (known) {
-    weigh(labels, block, 0, blocks, result);
-    coefficients = coefficients_of(rows.ids, result.weights, ops_.place());
+  if (rule_.kind == LossKind::kDecay) {
+    weigh(labels, block, ids, result);
+    coefficients = coefficients_of(ids, result.weights, ops_.place());
   }
+  const std::int64_t blocks = y.size(0) / block, chunk = chunk_blocks_ > 0 ? chunk_blocks_ : blocks;
   for (std::int64_t first = 0; first < blocks; first += chunk) {
-    const std::int64_t end = std::min(blocks, first + chunk);
-    const std::int64_t from = place_of(rows.ids, first * block), size = place_of(rows.ids, end * block) - from;
-    const at::Tensor logits = scratch_.get("objective.logits", {size, head_.size(0)}, y.scalar_type());
-    if (size > 0) score(rows, from, size, y, logits);
-    if (!known) {
-      fetch(rows, from, size, result);
-      weigh(labels, block, first, end, result);
+    const std::int64_t from = place_of(ids, first * block), size = place_of(ids, (first + chunk) * block) - from;
+    if (size == 0) continue;
+    const Rows part = rows.part(from, size);
+    if (coefficients.defined()) {
+      run_chunk(part, y, dy, coefficients.narrow(0, from, size));
+    } else {
+      run_chunk(part, labels, block, y, dy, result);
     }
-    if (!dy.defined() || size == 0) continue;
-    pull_back(rows, from, size,
-              known ? coefficients.narrow(0, from, size)
-                    : coefficients_of(
-                          std::span(rows.ids).subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(size)),
-                          result.weights, ops_.place()),
-              logits, dy);
   }
-  if (known) fetch(rows, 0, count, result);
+  std::optional<Fetch> fetch;
+  if (coefficients.defined()) fetch.emplace(rows);
+  if (meanwhile) meanwhile();
+  if (fetch) fetch->wait(result);
   count_blocks(labels, block, result);
   return result;
 }
 
-void DraftObjective::score(const Rows& rows, std::int64_t first, std::int64_t count, const at::Tensor& y,
-                           const at::Tensor& logits) {
+at::Tensor DraftObjective::logits_of(const Rows& rows, const at::Tensor& y) {
+  const std::int64_t count = rows.nll.size(0);
   at::Tensor chosen = scratch_.get("objective.y", {count, y.size(1)}, y.scalar_type());
-  at::index_select_out(chosen, y, 0, rows.device_ids.narrow(0, first, count));
+  const at::Tensor logits = scratch_.get("objective.logits", {count, head_.size(0)}, y.scalar_type());
+  at::index_select_out(chosen, y, 0, rows.device_ids);
   multiply(chosen, head_.t(), logits);
-  ops_.cross_entropy(logits, rows.device_labels.narrow(0, first, count), rows.nll.narrow(0, first, count),
-                     rows.norm.narrow(0, first, count), rows.argmax.narrow(0, first, count));
+  return logits;
 }
 
-// Likelihoods and hits of some rows to the host.
-void DraftObjective::fetch(const Rows& rows, std::int64_t first, std::int64_t count, ObjectiveResult& result) const {
-  const at::Tensor nll = rows.nll.narrow(0, first, count).cpu(), argmax = rows.argmax.narrow(0, first, count).cpu();
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto at = static_cast<std::size_t>(first + i), row = static_cast<std::size_t>(rows.ids[at]);
-    result.nll[row] = nll.data_ptr<float>()[i];
-    result.hit[row] = argmax.data_ptr<std::int64_t>()[i] == rows.labels[at];
-  }
+// With weights known before.
+void DraftObjective::run_chunk(const Rows& rows, const at::Tensor& y, const at::Tensor& dy,
+                               const at::Tensor& coefficients) {
+  const at::Tensor logits = logits_of(rows, y);
+  if (!dy.defined()) return ops_.cross_entropy(logits, rows.device_labels, rows.nll, rows.norm, rows.argmax);
+  ops_.cross_entropy_both(logits, rows.device_labels, rows.nll, rows.norm, rows.argmax, coefficients);
+  pull_back(rows, logits, dy);
 }
 
-void DraftObjective::weigh(const DraftLabels& labels, std::int64_t block, std::int64_t first, std::int64_t end,
+// With weights that depend on the chunk's likelihoods.
+void DraftObjective::run_chunk(const Rows& rows, const DraftLabels& labels, std::int64_t block, const at::Tensor& y,
+                               const at::Tensor& dy, ObjectiveResult& result) {
+  const at::Tensor logits = logits_of(rows, y);
+  ops_.cross_entropy(logits, rows.device_labels, rows.nll, rows.norm, rows.argmax);
+  Fetch(rows).wait(result);
+  weigh(labels, block, rows.ids, result);
+  if (!dy.defined()) return;
+  ops_.cross_entropy_backward(logits, rows.device_labels, rows.norm,
+                              coefficients_of(rows.ids, result.weights, ops_.place()));
+  pull_back(rows, logits, dy);
+}
+
+// Weights of all blocks that these rows, whole blocks' ones, belong to.
+void DraftObjective::weigh(const DraftLabels& labels, std::int64_t block, std::span<const std::int64_t> ids,
                            ObjectiveResult& result) const {
   const auto size = static_cast<std::size_t>(block);
-  for (std::size_t from = static_cast<std::size_t>(first) * size; from < static_cast<std::size_t>(end) * size;
-       from += size) {
+  std::int64_t done = -1;
+  for (std::int64_t row : ids) {
+    if (row / block == done) continue;
+    done = row / block;
+    const std::size_t from = static_cast<std::size_t>(done) * size;
     loss_weights(rule_, std::span(labels.mask).subspan(from, size), std::span(result.nll).subspan(from, size),
                  std::span(result.weights).subspan(from, size));
   }
 }
 
-// From logits to the gradient of y: the logits are overwritten.
-void DraftObjective::pull_back(const Rows& rows, std::int64_t first, std::int64_t count, const at::Tensor& coefficients,
-                               const at::Tensor& logits, const at::Tensor& dy) {
-  ops_.cross_entropy_backward(logits, rows.device_labels.narrow(0, first, count), rows.norm.narrow(0, first, count),
-                              coefficients);
-  at::Tensor gradient = scratch_.get("objective.y", {count, dy.size(1)}, dy.scalar_type()), target = dy;
+// From the gradient of the logits to that of y.
+void DraftObjective::pull_back(const Rows& rows, const at::Tensor& logits, const at::Tensor& dy) {
+  const at::Tensor gradient = scratch_.get("objective.y", {logits.size(0), dy.size(1)}, dy.scalar_type());
+  at::Tensor target = dy;
   multiply(logits, head_, gradient);
-  target.index_copy_(0, rows.device_ids.narrow(0, first, count), gradient);
+  target.index_copy_(0, rows.device_ids, gradient);
 }
 
 // Sums and metrics of blocks whose rows and weights are known.

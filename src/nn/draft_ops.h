@@ -46,6 +46,12 @@ class DraftOps {
   // logits become coefficient[row] * (softmax - onehot(label)).
   virtual void cross_entropy_backward(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& norm,
                                       const at::Tensor& coefficient) = 0;
+  // One after the other.
+  virtual void cross_entropy_both(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& nll,
+                                  const at::Tensor& norm, const at::Tensor& argmax, const at::Tensor& coefficient) {
+    cross_entropy(logits, labels, nll, norm, argmax);
+    cross_entropy_backward(logits, labels, norm, coefficient);
+  }
 
   // One step on flat f32 masters and moments (betas 0.9, 0.999, eps 1e-8); weights = masters, rounded.
   virtual void adamw(const AdamStep& step, const at::Tensor& grad, const at::Tensor& master, const at::Tensor& first,

@@ -22,6 +22,9 @@ class FusedDraftOps final : public DraftOps {
     TORCH_CHECK(geometry.head_dim % 8 == 0 && geometry.head_dim <= 256,
                 "head_dim must be a multiple of 8 and at most 256 for training on this device, got ",
                 geometry.head_dim);
+    TORCH_CHECK(geometry.hidden % 2 == 0 && geometry.hidden <= tk::kMostColumns,
+                "hidden_size must be even and at most ", tk::kMostColumns, " for training on this device, got ",
+                geometry.hidden);
     return std::make_unique<FusedAttention>(geometry, *kernels_, scratch);
   }
 
@@ -52,6 +55,12 @@ class FusedDraftOps final : public DraftOps {
     must(kernels_->cross_entropy_backward(element_of(logits), logits.size(0), logits.size(1), logits.data_ptr(),
                                           labels.data_ptr<std::int64_t>(), norm.data_ptr<float>(),
                                           coefficient.data_ptr<float>()));
+  }
+  void cross_entropy_both(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& nll,
+                          const at::Tensor& norm, const at::Tensor& argmax, const at::Tensor& coefficient) override {
+    must(kernels_->cross_entropy_both(element_of(logits), logits.size(0), logits.size(1), logits.data_ptr(),
+                                      labels.data_ptr<std::int64_t>(), nll.data_ptr<float>(), norm.data_ptr<float>(),
+                                      argmax.data_ptr<std::int64_t>(), coefficient.data_ptr<float>()));
   }
   void adamw(const AdamStep& step, const at::Tensor& grad, const at::Tensor& master, const at::Tensor& first,
              const at::Tensor& second, const at::Tensor& weights) override {

@@ -8,6 +8,7 @@
 #include <ATen/ops/silu.h>
 
 #include "nn/tensor.h"
+#include "nn/torch_backend_test.h"
 #include "nn/torch_inputs.h"
 
 namespace levada::nn {

@@ -13,7 +13,6 @@ namespace {
 
 // Slots of reading processes are cleared without telling anybody: who waits for memory looks again this often.
 constexpr std::int64_t kLookAgainUs = 2'000;
-constexpr std::uint64_t kMaxArenaBytes = 1ull << 46;
 
 std::uint64_t random_incarnation() {
   std::uint64_t value = kAnyIncarnation;
@@ -48,6 +47,7 @@ Slot::~Slot() {
 
 Result<ObjectInfo> Slot::seal(std::optional<std::uint64_t> checksum) {
   LEVADA_CHECK(arena_ != nullptr, "a slot is sealed once");
+  LEVADA_CHECK(checksum || arena_->device() == nullptr, "the processor doesn't hash a device's memory");
   if (!checksum) checksum = hash64(bytes_);
   return std::exchange(arena_, nullptr)->seal(*object_, *checksum);
 }
@@ -64,10 +64,14 @@ Result<std::unique_ptr<Arena>> Arena::create(const ArenaOptions& options, const 
                             "max_objects");
   }
   const std::uint64_t incarnation = random_incarnation();
-  const IndexLayout layout = IndexLayout::of(options.max_objects, FreeList::block_bytes(options.bytes));
+  const auto data = options.device == nullptr ? IndexLayout::Data::kHere : IndexLayout::Data::kElsewhere;
+  const IndexLayout layout = IndexLayout::of(options.max_objects, FreeList::block_bytes(options.bytes), data);
   LEVADA_ASSIGN_OR_RETURN(MemoryFile memory, MemoryFile::create("levada-arena", layout.total_bytes));
-  if (options.prefault) LEVADA_RETURN_IF_ERROR(memory.prefault(layout.data_offset, layout.data_bytes));
-  return std::unique_ptr<Arena>(new Arena(std::move(memory), layout, incarnation, clock));
+  if (options.prefault && options.device == nullptr)
+    LEVADA_RETURN_IF_ERROR(memory.prefault(layout.data_offset, layout.data_bytes));
+  std::unique_ptr<Arena> arena(new Arena(std::move(memory), layout, incarnation, clock));
+  if (options.device != nullptr) LEVADA_RETURN_IF_ERROR(arena->place_on(*options.device, options.fabric));
+  return arena;
 }
 
 Arena::Arena(MemoryFile memory, const IndexLayout& layout, std::uint64_t incarnation, const Clock& clock)
@@ -77,7 +81,37 @@ Arena::Arena(MemoryFile memory, const IndexLayout& layout, std::uint64_t incarna
       incarnation_(incarnation),
       index_(memory_.bytes(), layout, incarnation),
       free_list_(layout.data_bytes),
-      next_lease_(incarnation) {}
+      next_lease_(incarnation) {
+  if (layout.data_offset != 0) data_ = memory_.bytes().subspan(layout.data_offset, layout.data_bytes);
+}
+
+Status Arena::place_on(device::Device& device, device::FabricUse fabric) {
+  LEVADA_ASSIGN_OR_RETURN(device_memory_, device.allocate_shared(layout_.data_bytes, fabric));
+  LEVADA_ASSIGN_OR_RETURN(copy_stream_, device.make_stream());
+  data_ = {static_cast<std::byte*>(device_memory_->data()), layout_.data_bytes};
+  device_ = &device;
+  return {};
+}
+
+Status Arena::copy_on_device(std::byte* to, const std::byte* from, std::size_t bytes) {
+  std::lock_guard lock(copy_mutex_);
+  LEVADA_RETURN_IF_ERROR(copy_stream_->copy(to, from, bytes));
+  return copy_stream_->synchronize();
+}
+
+Status Arena::write(const Slot& slot, std::span<const std::byte> from) {
+  LEVADA_CHECK(slot.bytes().size() == from.size(), "a slot is written whole");
+  if (device_ != nullptr) return copy_on_device(slot.bytes().data(), from.data(), from.size());
+  stream_copy(slot.bytes(), from);
+  return {};
+}
+
+Status Arena::read(const ObjectView& view, std::span<std::byte> to) {
+  LEVADA_CHECK(view.bytes().size() == to.size(), "an object is read whole");
+  if (device_ != nullptr) return copy_on_device(to.data(), view.bytes().data(), to.size());
+  stream_copy(to, view.bytes());
+  return {};
+}
 
 Arena::~Arena() {
   index_.close();
@@ -146,7 +180,7 @@ Result<Slot> Arena::try_reserve_locked(std::string_view key, std::uint64_t bytes
   ++counters_.writing;
   counters_.peak_used_bytes =
       std::max(counters_.peak_used_bytes, free_list_.capacity_bytes() - free_list_.free_bytes());
-  return Slot(this, &object, memory_.bytes().subspan(layout_.data_offset + *offset, bytes));
+  return Slot(this, &object, bytes_of(object));
 }
 
 Result<Slot> Arena::try_reserve(std::string_view key, std::uint64_t bytes, Turn& turn) {
@@ -217,8 +251,9 @@ void Arena::drop_slot(ArenaObject& object) {
 Status Arena::put_from(std::string_view key, std::span<const std::byte> bytes, const PutOptions& options) {
   LEVADA_ASSIGN_OR_RETURN(Slot slot, reserve(key, bytes.size(), clock_.now_us() + options.wait_us));
   std::uint64_t checksum = options.checksum.value_or(0);
-  if (options.checksum) {
-    stream_copy(slot.bytes(), bytes);
+  if (options.checksum || device_ != nullptr) {
+    LEVADA_RETURN_IF_ERROR(write(slot, bytes));
+    if (!options.checksum) checksum = hash64(bytes);
   } else {
     checksum = stream_copy_hashed(slot.bytes(), bytes);
   }

@@ -19,9 +19,10 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/memory_file.h"
+#include "device/device.h"
 #include "store/arena_object.h"
 #include "store/free_list.h"
-#include "store/memory_file.h"
 #include "store/object_store.h"
 #include "store/reader_slots.h"
 #include "store/shared_index.h"
@@ -31,7 +32,10 @@ namespace levada::store {
 struct ArenaOptions {
   std::uint64_t bytes = 1ull << 30;
   std::uint32_t max_objects = 65536;
-  bool prefault = true;  // first touch costs more than the copy: pay at start
+  bool prefault = true;  // first touch costs more than the copy: pay at start; not on a device
+  // Where the objects' bytes lie: null is shared host memory. The device must outlive the arena.
+  device::Device* device = nullptr;
+  device::FabricUse fabric = device::FabricUse::kIfPermitted;
 };
 
 struct ArenaStats {
@@ -55,9 +59,10 @@ class Slot {
   Slot(Slot&& other) noexcept;
   Slot& operator=(Slot&& other) noexcept;
   ~Slot();
+  // Memory of the arena's device, if it is on one.
   std::span<std::byte> bytes() const { return bytes_; }
   // Readable at once, for everybody. Without a checksum it is computed here. kAborted if the key was removed meanwhile.
-  // REQUIRES: not sealed before; nobody writes to bytes() any more.
+  // REQUIRES: not sealed before; nobody writes to bytes() any more; a checksum is given if the arena is on a device.
   Result<ObjectInfo> seal(std::optional<std::uint64_t> checksum = std::nullopt);
 
  private:
@@ -80,6 +85,13 @@ class Arena {
   std::uint64_t incarnation() const { return incarnation_; }
   std::uint64_t capacity_bytes() const { return layout_.data_bytes; }
   const Clock& clock() const { return clock_; }
+  // Null unless the bytes lie in memory of a device; then slots and views show that memory.
+  device::Device* device() const { return device_; }
+  // REQUIRES: device() != nullptr.
+  const device::SharedBuffer& device_memory() const { return *device_memory_; }
+  // Between host memory and an object's, wherever the arena lies; has happened on return. REQUIRES: equal lengths.
+  Status write(const Slot& slot, std::span<const std::byte> from);
+  Status read(const ObjectView& view, std::span<std::byte> to);
   // kPayloadTooLarge naming both sizes if objects of these sizes don't fit an empty arena together.
   Status check_fits(std::span<const std::uint64_t> object_bytes) const;
 
@@ -152,6 +164,9 @@ class Arena {
   };
 
   Arena(MemoryFile memory, const IndexLayout& layout, std::uint64_t incarnation, const Clock& clock);
+  Status place_on(device::Device& device, device::FabricUse fabric);
+  Status copy_on_device(std::byte* to, const std::byte* from, std::size_t bytes);
+  std::span<std::byte> bytes_of(const ArenaObject& object) const { return data_.subspan(object.offset, object.bytes); }
   void leave(Turn& turn);
   void count_timeout();
   void leave_locked(Turn& turn);
@@ -173,6 +188,11 @@ class Arena {
   MemoryFile memory_;
   const IndexLayout layout_;
   const std::uint64_t incarnation_;
+  std::span<std::byte> data_;  // in memory_ or in device_memory_
+  device::Device* device_ = nullptr;
+  std::unique_ptr<device::SharedBuffer> device_memory_;
+  std::mutex copy_mutex_;  // never together with the other one
+  std::unique_ptr<device::Stream> copy_stream_;
 
   mutable std::mutex mutex_;
   std::condition_variable space_;

@@ -48,8 +48,7 @@ Result<ObjectView> Arena::view(std::string_view key, std::uint64_t incarnation) 
   LEVADA_ASSIGN_OR_RETURN(ArenaObject* const object, readable_locked(key, incarnation));
   ++object->views;
   ++counters_.views;
-  return ObjectView(memory_.bytes().subspan(layout_.data_offset + object->offset, object->bytes), object->info,
-                    std::make_unique<ViewHold>(*this, *object));
+  return ObjectView(bytes_of(*object), object->info, std::make_unique<ViewHold>(*this, *object));
 }
 
 void Arena::unpin(ArenaObject& object) {

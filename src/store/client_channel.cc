@@ -127,17 +127,55 @@ ClientChannel::Outcome ClientChannel::attempt(const Request& request, std::span<
       sent != Outcome::kDone)
     return sent;
 
+  return receive_reply(frame, destination, reply, text);
+}
+
+ClientChannel::Outcome ClientChannel::receive_reply(const Frame& request, std::span<std::byte> destination,
+                                                    Frame& reply, std::string& text) {
   std::array<std::byte, kFrameBytes> answer;
   if (Outcome got = receive_all(socket_, answer); got != Outcome::kDone) return got;
   const Result<Frame> decoded = decode(answer);
   // Whatever isn't the reply to this request means that the two sides have lost step: closed, like a dead connection.
-  if (!decoded.ok() || !decoded->reply || decoded->op != request.op || decoded->id != frame.id) return Outcome::kBroken;
+  if (!decoded.ok() || !decoded->reply || decoded->op != request.op || decoded->id != request.id)
+    return Outcome::kBroken;
   reply = *decoded;
   text.resize(reply.text_bytes);
   if (Outcome got = receive_all(socket_, std::as_writable_bytes(std::span(text))); got != Outcome::kDone) return got;
   if (reply.status != StatusCode::kOk) return Outcome::kDone;
   if (reply.body_bytes != destination.size()) return Outcome::kBroken;
   return receive_all(socket_, destination);
+}
+
+Result<std::vector<ClientChannel::Reply>> ClientChannel::call_all(std::span<const Request> requests) {
+  std::lock_guard lock(mutex_);
+  if (!socket_.valid()) LEVADA_RETURN_IF_ERROR(connect_locked());
+  deadline_us_ = clock_.now_us() + options_.timeout_us;
+  std::vector<Frame> frames;
+  std::vector<std::byte> out;
+  for (const Request& request : requests) {
+    frames.push_back({.op = request.op,
+                      .flags = request.flags,
+                      .id = next_id_++,
+                      .text_bytes = static_cast<std::uint16_t>(request.text.size()),
+                      .first = request.first,
+                      .second = request.second,
+                      .incarnation = request.incarnation});
+    const auto head = encode(frames.back());
+    const auto text = std::as_bytes(std::span(request.text));
+    out.insert(out.end(), head.begin(), head.end());
+    out.insert(out.end(), text.begin(), text.end());
+  }
+  Outcome outcome = send_all(socket_, out, {});
+  std::vector<Reply> replies(requests.size());
+  std::string text;
+  for (std::size_t i = 0; i < replies.size() && outcome == Outcome::kDone; ++i) {
+    outcome = receive_reply(frames[i], {}, replies[i].frame, text);
+    if (outcome == Outcome::kDone && replies[i].frame.status != StatusCode::kOk)
+      replies[i].status = status_of(replies[i].frame, text);
+  }
+  if (outcome == Outcome::kDone) return replies;
+  socket_.reset();
+  return lost(outcome);
 }
 
 ClientChannel::Outcome ClientChannel::send_all(const Fd& socket, std::span<const std::byte> head,

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "device/device.h"
 #include "store/endpoint.h"
 #include "store/frame.h"
 
@@ -21,6 +22,7 @@ namespace levada::store {
 
 struct ClientOptions {
   std::int64_t timeout_us = 30'000'000;  // of one call, without the time a put may wait for space
+  device::Device* device = nullptr;      // of nvlink:// stores, which map their objects there; outlives the client
 };
 
 class ClientChannel {
@@ -50,6 +52,9 @@ class ClientChannel {
   // One exchange. A get's body fills `destination` and is exactly as long. If the connection turns out dead it is made
   // anew and the request sent once more. A Status of its own means that there is no reply.
   Result<Reply> call(const Request& request, std::span<std::byte> destination = {});
+  // Several exchanges at once, none with a body: all requests go out before the first reply is read. A Status of its own
+  // means that some may have been carried out.
+  Result<std::vector<Reply>> call_all(std::span<const Request> requests);
   // Sends a message that has no reply; a failure shows in the next call.
   void tell(Op op, std::uint64_t first = 0);
   // Closes the connection if the server has; no wait, one system call.
@@ -64,6 +69,7 @@ class ClientChannel {
   Status connect_locked();
   Result<Frame> exchange_hello(const Fd& socket, std::vector<Fd>& descriptors);
   Outcome attempt(const Request& request, std::span<std::byte> destination, Frame& reply, std::string& text);
+  Outcome receive_reply(const Frame& request, std::span<std::byte> destination, Frame& reply, std::string& text);
   Outcome send_all(const Fd& socket, std::span<const std::byte> head, std::span<const std::byte> body);
   Outcome receive_all(const Fd& socket, std::span<std::byte> to);
   Status lost(Outcome outcome);

@@ -1,4 +1,5 @@
-// What every backend must do, the same test for each: in the owner's process, through shared memory, over TCP.
+// What every backend must do, the same test for each: in the owner's process, through shared memory, over TCP; and the same
+// three of an arena on a device, here the CPU twin.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -12,8 +13,13 @@ namespace {
 
 struct Backend {
   const char* name;
+  bool on_device;
   std::unique_ptr<ObjectStore> (*open)(ServedArena&);
 };
+
+std::unique_ptr<ObjectStore> open_local(ServedArena& served) { return std::make_unique<LocalStore>(*served.arena); }
+std::unique_ptr<ObjectStore> open_mapped(ServedArena& served) { return served.client(served.server->shm_url()); }
+std::unique_ptr<ObjectStore> open_tcp(ServedArena& served) { return served.client(served.server->tcp_url()); }
 
 class ConformanceTest : public ::testing::TestWithParam<Backend> {
  protected:
@@ -30,19 +36,16 @@ class ConformanceTest : public ::testing::TestWithParam<Backend> {
     return to;
   }
 
-  ServedArena served_;
+  std::unique_ptr<device::Device> device_ = device::make_cpu_device();
+  ServedArena served_{8 << 20, {}, GetParam().on_device ? device_.get() : nullptr};
   std::unique_ptr<ObjectStore> store_;
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    Backends, ConformanceTest,
-    ::testing::Values(Backend{"local",
-                              [](ServedArena& served) -> std::unique_ptr<ObjectStore> {
-                                return std::make_unique<LocalStore>(*served.arena);
-                              }},
-                      Backend{"shm", [](ServedArena& served) { return served.client(served.server->shm_url()); }},
-                      Backend{"tcp", [](ServedArena& served) { return served.client(served.server->tcp_url()); }}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Backends, ConformanceTest,
+                         ::testing::Values(Backend{"local", false, open_local}, Backend{"shm", false, open_mapped},
+                                           Backend{"tcp", false, open_tcp}, Backend{"local_device", true, open_local},
+                                           Backend{"nvlink", true, open_mapped}, Backend{"tcp_device", true, open_tcp}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(ConformanceTest, HasTheFourOperationsAndNeverEvictsWhatIsPinned) {
   EXPECT_TRUE(check_capabilities(store_->capabilities()).ok());
@@ -69,6 +72,22 @@ TEST_P(ConformanceTest, AValueIsExactlyTheBytesThatWerePut) {
 TEST_P(ConformanceTest, AChecksumThatTheWriterKnowsIsKept) {
   ASSERT_TRUE(store_->put_from("k", pattern(1000), {.checksum = 42}).ok());
   EXPECT_EQ((*store_->is_exist("k"))->checksum, 42u);
+}
+
+TEST_P(ConformanceTest, SeveralAreRemovedInTheOrderAskedFor) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 40; ++i) {
+    names.push_back("k" + std::to_string(i));
+    if (i != 7) {
+      ASSERT_TRUE(store_->put_from(names.back(), pattern(100)).ok());
+    }
+  }
+  const std::vector<std::string_view> keys(names.begin(), names.end());
+  const auto outcomes = store_->remove_all(keys);
+  ASSERT_TRUE(outcomes.ok());
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    EXPECT_EQ((*outcomes)[i], i == 7 ? RemoveOutcome::kAbsent : RemoveOutcome::kFreed) << i;
+  EXPECT_EQ(served_.arena->stats().used_bytes, 0u);
 }
 
 TEST_P(ConformanceTest, AnAbsentObjectIsAnAnswerNotAFailure) {

@@ -103,19 +103,23 @@ Result<Fd> listen_shm(const Endpoint& endpoint) {
 
 std::string Endpoint::url() const {
   if (kind == Kind::kShm) return "shm://" + path;
+  if (kind == Kind::kNvlink) return "nvlink://" + path;
   const bool brackets = host.find(':') != std::string::npos;
   return "tcp://" + (brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
 Result<Endpoint> parse_endpoint(std::string_view url) {
   const auto bad = [&](const std::string& why) {
-    return invalid_argument("a store's URL is tcp://host:port or shm:///path, got '" + std::string(url) + "': " + why,
-                            "store_url");
+    return invalid_argument(
+        "a store's URL is tcp://host:port, shm:///path or nvlink:///path, got '" + std::string(url) + "': " + why,
+        "store_url");
   };
   Endpoint endpoint;
-  if (url.starts_with("shm://")) {
-    endpoint.kind = Endpoint::Kind::kShm;
-    endpoint.path = url.substr(6);
+  for (const auto& [scheme, kind] :
+       {std::pair("shm://", Endpoint::Kind::kShm), {"nvlink://", Endpoint::Kind::kNvlink}}) {
+    if (!url.starts_with(scheme)) continue;
+    endpoint.kind = kind;
+    endpoint.path = url.substr(std::string_view(scheme).size());
     if (!endpoint.path.starts_with('/')) return bad("the path must be absolute");
     return endpoint;
   }
@@ -134,7 +138,7 @@ Result<Endpoint> parse_endpoint(std::string_view url) {
 }
 
 Result<Fd> connect_to(const Endpoint& endpoint, std::int64_t timeout_us) {
-  if (endpoint.kind == Endpoint::Kind::kShm) return connect_shm(endpoint, timeout_us);
+  if (endpoint.kind != Endpoint::Kind::kTcp) return connect_shm(endpoint, timeout_us);
   LEVADA_ASSIGN_OR_RETURN(const Addresses addresses, resolve(endpoint, false));
   int error = EADDRNOTAVAIL;
   for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
@@ -151,7 +155,7 @@ Result<Fd> connect_to(const Endpoint& endpoint, std::int64_t timeout_us) {
 }
 
 Result<Fd> listen_at(const Endpoint& endpoint) {
-  if (endpoint.kind == Endpoint::Kind::kShm) return listen_shm(endpoint);
+  if (endpoint.kind != Endpoint::Kind::kTcp) return listen_shm(endpoint);
   LEVADA_ASSIGN_OR_RETURN(const Addresses addresses, resolve(endpoint, true));
   int error = EADDRNOTAVAIL;
   for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {

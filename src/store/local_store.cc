@@ -1,7 +1,5 @@
 #include "store/local_store.h"
 
-#include "store/stream_copy.h"
-
 namespace levada::store {
 
 Result<std::optional<ObjectInfo>> LocalStore::is_exist(std::string_view key) {
@@ -14,7 +12,7 @@ Result<ObjectInfo> LocalStore::get_into(std::string_view key, std::span<std::byt
   LEVADA_RETURN_IF_ERROR(check_key(key));
   LEVADA_ASSIGN_OR_RETURN(const ObjectView view, arena_.view(key, incarnation));
   if (view.bytes().size() != destination.size()) return wrong_length(key, view.bytes().size(), destination.size());
-  stream_copy(destination, view.bytes());
+  LEVADA_RETURN_IF_ERROR(arena_.read(view, destination));
   return view.info();
 }
 

@@ -55,6 +55,19 @@ Result<ObjectView> ObjectStore::view(std::string_view key, std::uint64_t incarna
   return ObjectView(destination, info, std::make_unique<CopyHold>(std::move(bytes)));
 }
 
+Result<std::vector<RemoveOutcome>> ObjectStore::remove_all(std::span<const std::string_view> keys) {
+  std::vector<RemoveOutcome> outcomes;
+  for (const std::string_view key : keys) {
+    LEVADA_ASSIGN_OR_RETURN(const RemoveOutcome outcome, remove(key));
+    outcomes.push_back(outcome);
+  }
+  return outcomes;
+}
+
+Status ObjectStore::fetch(std::span<Fetch>, std::uint64_t) {
+  return {StatusCode::kFailedPrecondition, "this store's objects are not in memory of a device", "store"};
+}
+
 Status wrong_incarnation(std::uint64_t wanted, std::uint64_t present) {
   return not_found(
       "the objects of arena " + std::to_string(wanted) + " are gone with it; this one is " + std::to_string(present),

@@ -13,6 +13,7 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 
@@ -49,6 +50,7 @@ struct Capabilities {
   bool is_exist = false, put_from = false, get_into = false, remove = false;
   bool evictable_pins = true;  // the backend may drop an object that somebody pinned
   bool zero_copy = false;      // view() shows the arena's own memory
+  bool on_device = false;      // that memory is a device's: views are not for the processor to read; fetch() works
 };
 // kFailedPrecondition naming what is missing.
 Status check_capabilities(const Capabilities& capabilities);
@@ -126,6 +128,17 @@ class ObjectStore {
   virtual Result<ObjectInfo> get_into(std::string_view key, std::span<std::byte> destination,
                                       std::uint64_t incarnation = kAnyIncarnation) = 0;
   virtual Result<RemoveOutcome> remove(std::string_view key) = 0;
+  // As remove() of each; quicker, where each costs a message.
+  virtual Result<std::vector<RemoveOutcome>> remove_all(std::span<const std::string_view> keys);
+  // Several get_into() with one wait, into memory of the client's device at multiples of 8 bytes; what arrived is
+  // measured on the way (piece_hash.h), for the caller to compare. kFailedPrecondition unless on_device. As long as any
+  // object is missing or of another length none is read.
+  struct Fetch {
+    std::string_view key;
+    std::span<std::byte> destination;
+    std::uint64_t checksum = 0;  // result
+  };
+  virtual Status fetch(std::span<Fetch> fetches, std::uint64_t incarnation = kAnyIncarnation);
 
   // Every object whose key begins with `prefix`. kInvalidArgument if it is empty.
   virtual Result<RemovedCount> remove_prefix(std::string_view prefix) = 0;

@@ -8,7 +8,7 @@ namespace levada::store {
 Result<std::unique_ptr<ObjectStore>> open_store(std::string_view url, std::string_view token,
                                                 const ClientOptions& options, const Clock& clock) {
   LEVADA_ASSIGN_OR_RETURN(const Endpoint endpoint, parse_endpoint(url));
-  if (endpoint.kind == Endpoint::Kind::kShm) {
+  if (endpoint.kind != Endpoint::Kind::kTcp) {
     LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> store,
                             ShmStore::open(endpoint, std::string(token), options, clock));
     return accept_backend(std::move(store));

@@ -5,6 +5,17 @@
 #include "base/hash.h"
 
 namespace levada::store {
+namespace {
+
+constexpr std::size_t kAtOnce = 32;  // requests that wait in the sockets without filling them
+
+Result<RemoveOutcome> outcome_of(const Frame& reply) {
+  if (reply.flags > static_cast<std::uint8_t>(RemoveOutcome::kAbsent))
+    return data_loss("the store answers a removal with outcome " + std::to_string(reply.flags));
+  return static_cast<RemoveOutcome>(reply.flags);
+}
+
+}  // namespace
 
 RemoteStore::RemoteStore(Endpoint endpoint, std::string token, const ClientOptions& options, const Clock& clock,
                          ClientChannel::OnConnected on_connected)
@@ -55,9 +66,34 @@ Result<ObjectInfo> RemoteStore::get_into(std::string_view key, std::span<std::by
 Result<RemoveOutcome> RemoteStore::remove(std::string_view key) {
   LEVADA_RETURN_IF_ERROR(check_key(key));
   LEVADA_ASSIGN_OR_RETURN(const Frame reply, ask({.op = Op::kRemove, .text = key}));
-  if (reply.flags > static_cast<std::uint8_t>(RemoveOutcome::kAbsent))
-    return data_loss("the store answers a removal with outcome " + std::to_string(reply.flags));
-  return static_cast<RemoveOutcome>(reply.flags);
+  return outcome_of(reply);
+}
+
+Result<std::vector<RemoveOutcome>> RemoteStore::remove_all(std::span<const std::string_view> keys) {
+  std::vector<RemoveOutcome> outcomes;
+  while (outcomes.size() < keys.size()) {
+    const auto some = keys.subspan(outcomes.size(), std::min(keys.size() - outcomes.size(), kAtOnce));
+    std::vector<ClientChannel::Request> requests;
+    for (const std::string_view key : some) {
+      LEVADA_RETURN_IF_ERROR(check_key(key));
+      requests.push_back({.op = Op::kRemove, .text = key});
+    }
+    const auto replies = channel_.call_all(requests);
+    // A removal that was carried out already does no harm: one by one they are sent again on a new connection.
+    if (!replies.ok()) {
+      for (const std::string_view key : some) {
+        LEVADA_ASSIGN_OR_RETURN(const RemoveOutcome outcome, remove(key));
+        outcomes.push_back(outcome);
+      }
+      continue;
+    }
+    for (const ClientChannel::Reply& reply : *replies) {
+      LEVADA_RETURN_IF_ERROR(reply.status);
+      LEVADA_ASSIGN_OR_RETURN(const RemoveOutcome outcome, outcome_of(reply.frame));
+      outcomes.push_back(outcome);
+    }
+  }
+  return outcomes;
 }
 
 Result<RemovedCount> RemoteStore::remove_prefix(std::string_view prefix) {

@@ -28,6 +28,7 @@ class RemoteStore final : public ObjectStore {
   Result<ObjectInfo> get_into(std::string_view key, std::span<std::byte> destination,
                               std::uint64_t incarnation) override;
   Result<RemoveOutcome> remove(std::string_view key) override;
+  Result<std::vector<RemoveOutcome>> remove_all(std::span<const std::string_view> keys) override;
   Result<RemovedCount> remove_prefix(std::string_view prefix) override;
   Result<Lease> lease(std::string_view key, std::int64_t ttl_us, std::uint64_t incarnation) override;
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <new>
 
 #include "base/check.h"
 #include "base/secret.h"
@@ -148,6 +149,12 @@ void ServerConnection::hello() {
     if (!memory.ok()) return reply(memory.status());
     answer.third = 1;  // descriptors come along
     out_memory_ = *std::move(memory);
+    if (arena_.device() != nullptr) {
+      Result<Fd> device_memory = arena_.device_memory().export_descriptor();
+      if (!device_memory.ok()) return reply(device_memory.status());
+      answer.third = 1 + static_cast<std::uint64_t>(arena_.device_memory().share_kind());
+      out_device_memory_ = *std::move(device_memory);
+    }
   }
   reply(answer);
 }
@@ -195,7 +202,22 @@ bool ServerConnection::on_space() {
   return parse_buffered() && on_readable();
 }
 
+// Host memory for a value on its way to or from a device; true if none is needed.
+bool ServerConnection::stage(std::uint64_t bytes) {
+  if (arena_.device() == nullptr) return true;
+  staged_.reset(new (std::nothrow) std::byte[bytes]);
+  return staged_ != nullptr;
+}
+
+std::span<std::byte> ServerConnection::body_place() {
+  return staged_ != nullptr ? std::span(staged_.get(), slot_->bytes().size()) : slot_->bytes();
+}
+
 void ServerConnection::accept_body(Slot slot) {
+  if (!stage(request_.body_bytes)) {
+    return refuse_body(
+        resource_exhausted("no memory for a value of " + std::to_string(request_.body_bytes) + " bytes"));
+  }
   turn_.reset();
   slot_.emplace(std::move(slot));
   body_left_ = request_.body_bytes;
@@ -209,7 +231,7 @@ void ServerConnection::accept_body(Slot slot) {
 ServerConnection::Progress ServerConnection::receive_body() {
   std::byte thrown_away[16 * 1024];
   std::span<std::byte> to(thrown_away);
-  if (slot_) to = slot_->bytes().subspan(request_.body_bytes - body_left_);
+  if (slot_) to = body_place().subspan(request_.body_bytes - body_left_);
   const std::size_t wanted = std::min<std::uint64_t>({body_left_, to.size(), kPieceBytes});
   const long got = ::recv(socket_.get(), to.data(), wanted, 0);
   if (got < 0) return errno == EAGAIN || errno == EINTR ? Progress::kBlocked : Progress::kBroken;
@@ -221,7 +243,7 @@ ServerConnection::Progress ServerConnection::receive_body() {
 // `piece` is the next part of the body, in its place already or in the input buffer.
 void ServerConnection::take_body(std::span<const std::byte> piece) {
   if (slot_) {
-    std::byte* const place = slot_->bytes().data() + (request_.body_bytes - body_left_);
+    std::byte* const place = body_place().data() + (request_.body_bytes - body_left_);
     if (place != piece.data()) std::memcpy(place, piece.data(), piece.size());
     if (hash_) hash_->update(piece);
   }
@@ -232,7 +254,11 @@ void ServerConnection::take_body(std::span<const std::byte> piece) {
 
 void ServerConnection::finish_body() {
   if (!slot_) return reply(std::exchange(refusal_, Status()));
-  const Result<ObjectInfo> info = slot_->seal(hash_ ? hash_->digest() : request_.second);
+  Status written;
+  if (staged_ != nullptr) written = arena_.write(*slot_, body_place());
+  staged_.reset();
+  const Result<ObjectInfo> info =
+      written.ok() ? slot_->seal(hash_ ? hash_->digest() : request_.second) : Result<ObjectInfo>(written);
   slot_.reset();
   if (!info.ok()) return reply(info.status());
   reply(Frame{.first = info->bytes, .second = info->checksum});
@@ -244,6 +270,10 @@ void ServerConnection::get() {
   if (!view.ok()) return reply(view.status());
   if (view->bytes().size() != request_.first) return reply(wrong_length(text_, view->bytes().size(), request_.first));
   const ObjectInfo info = view->info();
+  if (!stage(info.bytes)) return reply(resource_exhausted("no memory to send '" + text_ + "'"));
+  if (staged_ != nullptr) {
+    if (const Status read = arena_.read(*view, {staged_.get(), info.bytes}); !read.ok()) return reply(read);
+  }
   sending_.emplace(*std::move(view));
   object_sent_ = 0;
   reply(Frame{.body_bytes = info.bytes, .first = info.bytes, .second = info.checksum});
@@ -297,27 +327,34 @@ ServerConnection::Progress ServerConnection::flush() {
   return flush();
 }
 
+std::span<const std::byte> ServerConnection::sending_bytes() const {
+  if (staged_ != nullptr) return {staged_.get(), sending_->bytes().size()};
+  return sending_->bytes();
+}
+
 // The head, with a small object behind it in the same call.
 ServerConnection::Progress ServerConnection::send_head() {
   while (out_sent_ < out_.size()) {
     iovec parts[2] = {{out_.data() + out_sent_, out_.size() - out_sent_}, {nullptr, 0}};
     msghdr message{.msg_iov = parts, .msg_iovlen = 1};
     if (sending_ && sending_->bytes().size() < kSmallObjectBytes) {
-      parts[message.msg_iovlen++] = {const_cast<std::byte*>(sending_->bytes().data()), sending_->bytes().size()};
+      parts[message.msg_iovlen++] = {const_cast<std::byte*>(sending_bytes().data()), sending_->bytes().size()};
     }
-    alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
+    alignas(cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))] = {};
     if (out_memory_.valid()) {
-      const int descriptors[2] = {out_memory_.get(), reader_->slots_descriptor};
+      const int descriptors[3] = {out_memory_.get(), reader_->slots_descriptor, out_device_memory_.get()};
+      const std::size_t bytes = (out_device_memory_.valid() ? 3 : 2) * sizeof(int);
       message.msg_control = control;
-      message.msg_controllen = sizeof control;
+      message.msg_controllen = CMSG_SPACE(bytes);
       cmsghdr* header = CMSG_FIRSTHDR(&message);
-      *header = {.cmsg_len = CMSG_LEN(2 * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-      std::memcpy(CMSG_DATA(header), descriptors, sizeof descriptors);
+      *header = {.cmsg_len = CMSG_LEN(bytes), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+      std::memcpy(CMSG_DATA(header), descriptors, bytes);
     }
     const bool more = sending_ && message.msg_iovlen == 1;
     const long sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | (more ? MSG_MORE : 0));
     if (sent < 0) return errno == EAGAIN || errno == EINTR ? Progress::kBlocked : Progress::kBroken;
     out_memory_.reset();
+    out_device_memory_.reset();
     const std::size_t of_head = std::min<std::size_t>(static_cast<std::size_t>(sent), out_.size() - out_sent_);
     out_sent_ += of_head;
     object_sent_ += static_cast<std::size_t>(sent) - of_head;
@@ -327,7 +364,7 @@ ServerConnection::Progress ServerConnection::send_head() {
 
 ServerConnection::Progress ServerConnection::send_object() {
   if (!sending_) return Progress::kDone;
-  const std::span<const std::byte> object = sending_->bytes();
+  const std::span<const std::byte> object = sending_bytes();
   for (std::uint64_t turn = 0; object_sent_ < object.size() && turn < kTurnBytes;) {
     const long sent = ::send(socket_.get(), object.data() + object_sent_, object.size() - object_sent_, MSG_NOSIGNAL);
     if (sent < 0) return errno == EAGAIN || errno == EINTR ? Progress::kBlocked : Progress::kBroken;
@@ -341,6 +378,7 @@ ServerConnection::Progress ServerConnection::send_object() {
 
 void ServerConnection::finish_reply() {
   sending_.reset();
+  staged_.reset();
   state_ = State::kHeader;
   deadline_us_ = in_bytes_ == 0 ? kNever : arena_.clock().now_us() + options_.frame_us;
 }

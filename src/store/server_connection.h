@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,6 +56,9 @@ class ServerConnection {
   void put();
   void accept_body(Slot slot);
   void refuse_body(const Status& why);
+  std::span<std::byte> body_place();
+  bool stage(std::uint64_t bytes);
+  std::span<const std::byte> sending_bytes() const;
   void take_body(std::span<const std::byte> piece);
   void finish_body();
   void get();
@@ -84,15 +88,17 @@ class ServerConnection {
   Frame request_;
   std::string text_;
 
-  std::optional<Arena::Turn> turn_;  // waiting
-  std::optional<Slot> slot_;         // body
+  std::optional<Arena::Turn> turn_;      // waiting
+  std::optional<Slot> slot_;             // body
+  std::unique_ptr<std::byte[]> staged_;  // body, reply: the value in host memory, where the arena is on a device
   std::optional<Hash64Stream> hash_;
   std::uint64_t body_left_ = 0;  // body, drain
   Status refusal_;               // drain: what the reply will say
 
   std::vector<std::byte> out_;  // reply: head and text, and a small object
   std::size_t out_sent_ = 0;
-  Fd out_memory_;  // goes with the first byte, and the reader's slots with it
+  Fd out_memory_;         // goes with the first byte, and the reader's slots with it …
+  Fd out_device_memory_;  // … and an arena's that is on a device
   std::optional<ObjectView> sending_;
   std::size_t object_sent_ = 0;
   std::vector<Arena::LeaseId> leases_;

@@ -36,15 +36,16 @@ std::size_t key_words(std::string_view key) { return (key.size() + 7) / 8; }
 
 }  // namespace
 
-IndexLayout IndexLayout::of(std::uint32_t entries, std::uint64_t data_bytes) {
+IndexLayout IndexLayout::of(std::uint32_t entries, std::uint64_t data_bytes, Data data) {
   IndexLayout layout{};
   layout.entries = entries;
   layout.buckets = std::bit_ceil(entries * 2);
   layout.buckets_offset = kPageBytes;
   layout.entries_offset = layout.buckets_offset + page_up(std::uint64_t{layout.buckets} * 4);
-  layout.data_offset = layout.entries_offset + page_up(std::uint64_t{entries} * sizeof(IndexEntry));
+  const std::uint64_t index_bytes = layout.entries_offset + page_up(std::uint64_t{entries} * sizeof(IndexEntry));
+  layout.data_offset = data == Data::kHere ? index_bytes : 0;
   layout.data_bytes = data_bytes;
-  layout.total_bytes = page_up(layout.data_offset + data_bytes);
+  layout.total_bytes = page_up(index_bytes + (data == Data::kHere ? data_bytes : 0));
   return layout;
 }
 
@@ -132,9 +133,13 @@ Result<IndexReader> IndexReader::open(std::span<const std::byte> memory) {
   }
   const std::uint32_t entries = header->entries;
   const std::uint64_t data_bytes = header->data_bytes;
-  if (entries == 0 || entries > kMaxIndexEntries || data_bytes > memory.size()) return damaged("counts out of range");
+  const IndexLayout::Data data = header->data_offset == 0 ? IndexLayout::Data::kElsewhere : IndexLayout::Data::kHere;
+  if (entries == 0 || entries > kMaxIndexEntries ||
+      data_bytes > (data == IndexLayout::Data::kHere ? memory.size() : kMaxArenaBytes)) {
+    return damaged("counts out of range");
+  }
   // One writer, one layout: whatever differs from it is damage, and the rest needs no checks of its own.
-  const IndexLayout layout = IndexLayout::of(entries, data_bytes);
+  const IndexLayout layout = IndexLayout::of(entries, data_bytes, data);
   if (header->buckets != layout.buckets || header->buckets_offset != layout.buckets_offset ||
       header->entries_offset != layout.entries_offset || header->data_offset != layout.data_offset ||
       layout.total_bytes > memory.size()) {
@@ -145,7 +150,8 @@ Result<IndexReader> IndexReader::open(std::span<const std::byte> memory) {
   reader.buckets_ = {reinterpret_cast<const std::atomic<std::uint32_t>*>(memory.data() + layout.buckets_offset),
                      layout.buckets};
   reader.entries_ = {reinterpret_cast<const IndexEntry*>(memory.data() + layout.entries_offset), entries};
-  reader.data_ = memory.subspan(layout.data_offset, data_bytes);
+  if (data == IndexLayout::Data::kHere) reader.data_ = memory.subspan(layout.data_offset, data_bytes);
+  reader.data_bytes_ = data_bytes;
   reader.incarnation_ = header->incarnation;
   return reader;
 }
@@ -160,7 +166,7 @@ bool IndexReader::matches(const IndexEntry& entry, std::string_view key, std::ui
   found.offset = entry.offset.load(std::memory_order_acquire);
   found.bytes = entry.bytes.load(std::memory_order_acquire);
   found.checksum = entry.checksum.load(std::memory_order_acquire);
-  return found.offset <= data_.size() && found.bytes <= data_.size() - found.offset &&
+  return found.offset <= data_bytes_ && found.bytes <= data_bytes_ - found.offset &&
          entry.guard.load(std::memory_order_seq_cst) == found.guard;
 }
 

@@ -20,6 +20,7 @@ namespace levada::store {
 inline constexpr std::size_t kMaxKeyBytes = 960;
 inline constexpr std::uint32_t kMaxIndexEntries = 1u << 20;
 inline constexpr std::uint8_t kIndexVersion = 1;
+inline constexpr std::uint64_t kMaxArenaBytes = 1ull << 46;
 
 struct IndexHeader {
   char magic[7];  // "LVSTIDX"
@@ -28,9 +29,9 @@ struct IndexHeader {
   std::uint32_t buckets;  // a power of two
   std::uint64_t incarnation;
   std::uint64_t buckets_offset, entries_offset;
-  std::uint64_t data_offset, data_bytes;
-  std::atomic<std::uint64_t> sequence;  // odd while a chain is being changed
-  std::atomic<std::uint32_t> closed;    // 1 once the owner has gone in good order
+  std::uint64_t data_offset, data_bytes;  // offset 0: the data lies elsewhere, on a device
+  std::atomic<std::uint64_t> sequence;    // odd while a chain is being changed
+  std::atomic<std::uint32_t> closed;      // 1 once the owner has gone in good order
 };
 
 // Guard: generation << 1 | readable. A generation is never used twice in one incarnation.
@@ -49,7 +50,9 @@ static_assert(sizeof(IndexEntry) == 1024 && std::atomic<std::uint64_t>::is_alway
 struct IndexLayout {
   std::uint32_t entries, buckets;
   std::uint64_t buckets_offset, entries_offset, data_offset, data_bytes, total_bytes;
-  static IndexLayout of(std::uint32_t entries, std::uint64_t data_bytes);
+  // kElsewhere: the data is no part of this memory, and data_offset is 0.
+  enum class Data : std::uint8_t { kHere, kElsewhere };
+  static IndexLayout of(std::uint32_t entries, std::uint64_t data_bytes, Data data = Data::kHere);
 };
 
 class IndexWriter {
@@ -98,7 +101,9 @@ class IndexReader {
   bool still(const Found& found) const {
     return entries_[found.entry].guard.load(std::memory_order_seq_cst) == found.guard;
   }
+  // Empty if the data lies elsewhere.
   std::span<const std::byte> data() const { return data_; }
+  std::uint64_t data_bytes() const { return data_bytes_; }
   std::uint64_t incarnation() const { return incarnation_; }
   bool closed() const { return header_->closed.load(std::memory_order_acquire) != 0; }
 
@@ -109,6 +114,7 @@ class IndexReader {
   std::span<const std::atomic<std::uint32_t>> buckets_;
   std::span<const IndexEntry> entries_;
   std::span<const std::byte> data_;
+  std::uint64_t data_bytes_ = 0;
   std::uint64_t incarnation_ = 0;
 };
 

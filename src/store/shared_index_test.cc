@@ -9,7 +9,7 @@
 #include <iterator>
 #include <thread>
 
-#include "store/memory_file.h"
+#include "base/memory_file.h"
 
 namespace levada::store {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "store/memory_file.h"
+#include "base/memory_file.h"
 #include "store/reader_slots.h"
 #include "store/stream_copy.h"
 
@@ -17,6 +17,11 @@ constexpr int kReadAttempts = 16;
 struct ShmStore::Mapping {
   MemoryFile arena, slots_memory;
   IndexReader index;
+  std::unique_ptr<device::DeviceBuffer> device_memory;  // null: the data is in `arena`
+  std::span<const std::byte> data() const {
+    if (device_memory == nullptr) return index.data();
+    return {static_cast<const std::byte*>(device_memory->data()), index.data_bytes()};
+  }
   std::atomic<std::size_t> next_slot{0};
   ReaderSlots& slots() { return *reinterpret_cast<ReaderSlots*>(slots_memory.bytes().data()); }
 };
@@ -35,26 +40,48 @@ class ShmStore::ViewHold final : public ObjectView::Hold {
 };
 
 ShmStore::ShmStore(const Endpoint& endpoint, const std::string& token, const ClientOptions& options, const Clock& clock)
-    : clock_(clock), remote_(endpoint, token, options, clock, [this](const Frame& hello, std::vector<Fd> descriptors) {
-        return map(hello, std::move(descriptors));
-      }) {}
+    : clock_(clock),
+      device_(endpoint.kind == Endpoint::Kind::kNvlink ? options.device : nullptr),
+      remote_(endpoint, token, options, clock,
+              [this](const Frame& hello, std::vector<Fd> descriptors) { return map(hello, std::move(descriptors)); }) {}
 
 Result<std::unique_ptr<ObjectStore>> ShmStore::open(const Endpoint& endpoint, const std::string& token,
                                                     const ClientOptions& options, const Clock& clock) {
+  if (endpoint.kind == Endpoint::Kind::kNvlink && options.device == nullptr)
+    return invalid_argument("objects at " + endpoint.url() + " are in memory of a device, and none is open here",
+                            "store_url");
   std::unique_ptr<ShmStore> store(new ShmStore(endpoint, token, options, clock));
+  if (store->device_ != nullptr) {
+    LEVADA_ASSIGN_OR_RETURN(store->copier_, BatchCopier::create(*store->device_));
+  }
   LEVADA_RETURN_IF_ERROR(store->remote_.channel().connect());
   return std::unique_ptr<ObjectStore>(std::move(store));
 }
 
 Status ShmStore::map(const Frame& hello, std::vector<Fd> descriptors) {
-  if (descriptors.size() != 2) return data_loss("the store shares no memory with us");
+  const bool on_device = hello.third > 1;
+  if (descriptors.size() != (on_device ? 3 : 2) ||
+      hello.third > 1 + static_cast<std::uint64_t>(device::ShareKind::kFabric))
+    return data_loss("the store shares no memory with us");
+  if (on_device != (device_ != nullptr)) {
+    return data_loss(on_device ? "the store's objects are on a device: its URL is nvlink://"
+                               : "the store's objects are in host memory: its URL is shm://");
+  }
+  const std::uint64_t in_file = on_device ? 1 : hello.first;
   LEVADA_ASSIGN_OR_RETURN(MemoryFile arena,
-                          MemoryFile::map(std::move(descriptors[0]), MemoryFile::Access::kRead, hello.first));
+                          MemoryFile::map(std::move(descriptors[0]), MemoryFile::Access::kRead, in_file));
   LEVADA_ASSIGN_OR_RETURN(MemoryFile slots, MemoryFile::map(std::move(descriptors[1]), MemoryFile::Access::kReadWrite,
                                                             sizeof(ReaderSlots)));
   LEVADA_ASSIGN_OR_RETURN(const IndexReader index, IndexReader::open(arena.bytes()));
   if (index.incarnation() != hello.incarnation) return wrong_incarnation(hello.incarnation, index.incarnation());
-  auto mapping = std::shared_ptr<Mapping>(new Mapping{std::move(arena), std::move(slots), index, {}});
+  std::unique_ptr<device::DeviceBuffer> device_memory;
+  if (on_device) {
+    if (index.data_bytes() != hello.first) return data_loss("the store's index is of another arena");
+    const auto kind = static_cast<device::ShareKind>(hello.third - 1);
+    LEVADA_ASSIGN_OR_RETURN(device_memory, device_->import_shared(kind, std::move(descriptors[2]), index.data_bytes()));
+  }
+  auto mapping =
+      std::shared_ptr<Mapping>(new Mapping{std::move(arena), std::move(slots), index, std::move(device_memory), {}});
   std::lock_guard lock(mutex_);
   mapping_ = std::move(mapping);
   return {};
@@ -95,8 +122,8 @@ Result<std::optional<ObjectView>> ShmStore::try_view(std::string_view key, std::
     auto hold = std::make_unique<ViewHold>(mapping, found, *slot);
     // The slot is seen by the owner from here on; if the object went before that, its guard tells.
     if (!mapping->index.still(found)) continue;
-    return std::optional(ObjectView(mapping->index.data().subspan(found.offset, found.bytes),
-                                    {found.bytes, found.checksum}, std::move(hold)));
+    return std::optional(
+        ObjectView(mapping->data().subspan(found.offset, found.bytes), {found.bytes, found.checksum}, std::move(hold)));
   }
   return unavailable("the store's index changes too fast to be read");
 }
@@ -116,8 +143,31 @@ Result<ObjectInfo> ShmStore::get_into(std::string_view key, std::span<std::byte>
                                       std::uint64_t incarnation) {
   LEVADA_ASSIGN_OR_RETURN(const ObjectView view, this->view(key, incarnation));
   if (view.bytes().size() != destination.size()) return wrong_length(key, view.bytes().size(), destination.size());
-  stream_copy(destination, view.bytes());
+  if (device_ != nullptr) {
+    std::lock_guard lock(copy_mutex_);
+    const Transfer transfer{view.bytes().data(), destination.data(), destination.size()};
+    LEVADA_RETURN_IF_ERROR(copier_->copy(std::span(&transfer, 1)));
+  } else {
+    stream_copy(destination, view.bytes());
+  }
   return view.info();
+}
+
+Status ShmStore::fetch(std::span<Fetch> fetches, std::uint64_t incarnation) {
+  if (device_ == nullptr) return ObjectStore::fetch(fetches, incarnation);
+  std::vector<ObjectView> views;
+  std::vector<Transfer> transfers;
+  for (const Fetch& fetch : fetches) {
+    LEVADA_ASSIGN_OR_RETURN(ObjectView view, this->view(fetch.key, incarnation));
+    if (view.bytes().size() != fetch.destination.size())
+      return wrong_length(fetch.key, view.bytes().size(), fetch.destination.size());
+    transfers.push_back({view.bytes().data(), fetch.destination.data(), view.bytes().size()});
+    views.push_back(std::move(view));
+  }
+  std::lock_guard lock(copy_mutex_);
+  LEVADA_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> checksums, copier_->copy_measured(transfers));
+  for (std::size_t i = 0; i < fetches.size(); ++i) fetches[i].checksum = checksums[i];
+  return {};
 }
 
 }  // namespace levada::store

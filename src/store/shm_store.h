@@ -1,4 +1,4 @@
-// What: ShmStore, an ObjectStore over memory that the server shares: reads map it and copy nothing, everything else is
+// What: ShmStore, an ObjectStore over memory that the server shares, of the host or of a device: reads map it and copy nothing, everything else is
 // asked through the Unix socket.
 // Owner: whoever opened it; views may outlive a reconnection (they hold their mapping), but not the store.
 // Thread: any.
@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 
+#include "store/batch_copier.h"
 #include "store/remote_store.h"
 #include "store/shared_index.h"
 
@@ -21,7 +22,9 @@ class ShmStore final : public ObjectStore {
   static Result<std::unique_ptr<ObjectStore>> open(const Endpoint& endpoint, const std::string& token,
                                                    const ClientOptions& options, const Clock& clock);
 
-  Capabilities capabilities() const override { return {true, true, true, true, /*evictable_pins=*/false, true}; }
+  Capabilities capabilities() const override {
+    return {true, true, true, true, /*evictable_pins=*/false, /*zero_copy=*/true, /*on_device=*/device_ != nullptr};
+  }
   std::uint64_t incarnation() const override { return remote_.incarnation(); }
   Result<std::optional<ObjectInfo>> is_exist(std::string_view key) override;
   Status put_from(std::string_view key, std::span<const std::byte> bytes, const PutOptions& options) override {
@@ -30,6 +33,10 @@ class ShmStore final : public ObjectStore {
   Result<ObjectInfo> get_into(std::string_view key, std::span<std::byte> destination,
                               std::uint64_t incarnation) override;
   Result<RemoveOutcome> remove(std::string_view key) override { return remote_.remove(key); }
+  Result<std::vector<RemoveOutcome>> remove_all(std::span<const std::string_view> keys) override {
+    return remote_.remove_all(keys);
+  }
+  Status fetch(std::span<Fetch> fetches, std::uint64_t incarnation) override;
   Result<RemovedCount> remove_prefix(std::string_view prefix) override { return remote_.remove_prefix(prefix); }
   Result<Lease> lease(std::string_view key, std::int64_t ttl_us, std::uint64_t incarnation) override {
     return remote_.lease(key, ttl_us, incarnation);
@@ -47,6 +54,9 @@ class ShmStore final : public ObjectStore {
   Result<std::optional<ObjectView>> try_view(std::string_view key, std::uint64_t incarnation);
 
   const Clock& clock_;
+  device::Device* const device_;  // null: the objects are in host memory
+  std::mutex copy_mutex_;
+  std::unique_ptr<BatchCopier> copier_;
   std::mutex mutex_;
   std::shared_ptr<Mapping> mapping_;  // shared with the views made from it
   std::atomic<std::int64_t> alive_until_us_{0};

@@ -52,8 +52,13 @@ StoreServer::~StoreServer() { stop(); }
 
 Status StoreServer::listen(const std::string& url, std::string& bound_url) {
   LEVADA_ASSIGN_OR_RETURN(Endpoint endpoint, parse_endpoint(url));
+  const bool shares_memory = endpoint.kind != Endpoint::Kind::kTcp;
+  if (shares_memory && (endpoint.kind == Endpoint::Kind::kNvlink) != (arena_.device() != nullptr)) {
+    return invalid_argument("shm:// shares an arena in host memory, nvlink:// one on a device; this one is " +
+                                (arena_.device() != nullptr ? "on " + arena_.device()->name() : "in host memory"),
+                            "store_shm_url");
+  }
   LEVADA_ASSIGN_OR_RETURN(Fd socket, listen_at(endpoint));
-  const bool shares_memory = endpoint.kind == Endpoint::Kind::kShm;
   if (!shares_memory) endpoint.port = bound_port(socket);
   bound_url = endpoint.url();
   if (!watch(socket.get(), EPOLLIN, true)) return unavailable("the system watches no more descriptors");

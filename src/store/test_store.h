@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "device/cpu_device.h"
 #include "store/arena.h"
 #include "store/local_store.h"
 #include "store/open_store.h"
@@ -35,8 +36,9 @@ inline std::vector<std::byte> pattern(std::size_t size, unsigned seed = 1) {
 
 using test::TemporaryFolder;
 
-inline std::unique_ptr<Arena> make_arena(const Clock& clock, std::uint64_t bytes, std::uint32_t max_objects = 1024) {
-  auto arena = Arena::create({.bytes = bytes, .max_objects = max_objects, .prefault = false}, clock);
+inline std::unique_ptr<Arena> make_arena(const Clock& clock, std::uint64_t bytes, std::uint32_t max_objects = 1024,
+                                         device::Device* device = nullptr) {
+  auto arena = Arena::create({.bytes = bytes, .max_objects = max_objects, .prefault = false, .device = device}, clock);
   LEVADA_CHECK(arena.ok(), arena.status().to_string().c_str());
   return *std::move(arena);
 }
@@ -44,15 +46,17 @@ inline std::unique_ptr<Arena> make_arena(const Clock& clock, std::uint64_t bytes
 // An arena and the server in front of it, which can be ended and begun again at the same addresses.
 class ServedArena {
  public:
-  explicit ServedArena(std::uint64_t bytes = 8 << 20, ServerOptions options = {}) : options_(options), bytes_(bytes) {
+  // `device`: where the arena lies, and what its clients open nvlink:// with; null is host memory.
+  explicit ServedArena(std::uint64_t bytes = 8 << 20, ServerOptions options = {}, device::Device* device = nullptr)
+      : options_(options), bytes_(bytes), device_(device) {
     options_.tcp_url = "tcp://127.0.0.1:0";
-    options_.shm_url = "shm://" + (folder_.path() / "store.sock").string();
+    options_.shm_url = (device == nullptr ? "shm://" : "nvlink://") + (folder_.path() / "store.sock").string();
     options_.token = kToken;
     start();
     options_.tcp_url = server->tcp_url();
   }
   void start() {
-    arena = make_arena(clock, bytes_);
+    arena = make_arena(clock, bytes_, 1024, device_);
     auto started = StoreServer::start(*arena, options_);
     LEVADA_CHECK(started.ok(), started.status().to_string().c_str());
     server = *std::move(started);
@@ -62,7 +66,7 @@ class ServedArena {
     arena.reset();
   }
   std::unique_ptr<ObjectStore> client(const std::string& url, std::int64_t timeout_us = 10'000'000) {
-    auto store = open_store(url, kToken, {.timeout_us = timeout_us}, clock);
+    auto store = open_store(url, kToken, {.timeout_us = timeout_us, .device = device_}, clock);
     LEVADA_CHECK(store.ok(), store.status().to_string().c_str());
     return *std::move(store);
   }
@@ -84,6 +88,7 @@ class ServedArena {
   TemporaryFolder folder_;
   ServerOptions options_;
   std::uint64_t bytes_;
+  device::Device* device_;
 };
 
 }  // namespace levada::store

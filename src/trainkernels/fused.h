@@ -19,7 +19,9 @@ namespace levada::trainkernels {
 enum class Element : std::uint8_t { kFloat, kBf16 };
 
 // Rows of partial sums that backward passes of norms need: `partial` holds this many rows of the norm's width.
-inline constexpr std::int64_t kPartialRows = 528;
+inline constexpr std::int64_t kPartialRows = 1056;
+// The widest rows of a norm; their number is even.
+inline constexpr std::int64_t kMostColumns = 8192;
 
 // Up to kTileRows neighbouring query rows of one sample and, per key set, the keys that any of them sees.
 struct QueryTile {
@@ -88,6 +90,13 @@ class FusedKernels {
                                const std::int64_t* labels, float* nll, float* norm, std::int64_t* argmax) = 0;
   virtual Status cross_entropy_backward(Element type, std::int64_t rows, std::int64_t width, void* logits,
                                         const std::int64_t* labels, const float* norm, const float* coefficient) = 0;
+  // One after the other.
+  virtual Status cross_entropy_both(Element type, std::int64_t rows, std::int64_t width, void* logits,
+                                    const std::int64_t* labels, float* nll, float* norm, std::int64_t* argmax,
+                                    const float* coefficient) {
+    LEVADA_RETURN_IF_ERROR(cross_entropy(type, rows, width, logits, labels, nll, norm, argmax));
+    return cross_entropy_backward(type, rows, width, logits, labels, norm, coefficient);
+  }
   virtual Status adamw(Element type, const Adam& adam, std::int64_t count, const float* grad, float* master,
                        float* first, float* second, void* weights) = 0;
   // *result (on the device) = sum of squares; partial: kPartialRows doubles.

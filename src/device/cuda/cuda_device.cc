@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "device/cuda/factory.h"
+#include "device/cuda/shared_memory.h"
 
 namespace levada::device {
 namespace {
@@ -116,6 +117,15 @@ class CudaDevice final : public Device {
     LEVADA_RETURN_IF_ERROR(check_cuda(cudaMemset(data, 0, bytes), "zeroing"));
     LEVADA_RETURN_IF_ERROR(check_cuda(cudaDeviceSynchronize(), "zeroing"));
     return std::unique_ptr<DeviceBuffer>(std::move(buffer));
+  }
+  Result<std::unique_ptr<SharedBuffer>> allocate_shared(std::size_t bytes, FabricUse fabric) override {
+    LEVADA_RETURN_IF_ERROR(choose());
+    return cuda::allocate_shared(index_, bytes, fabric);
+  }
+  Result<std::unique_ptr<DeviceBuffer>> import_shared(ShareKind kind, Fd descriptor, std::size_t bytes) override {
+    if (kind == ShareKind::kMemoryFile) return Device::import_shared(kind, std::move(descriptor), bytes);
+    LEVADA_RETURN_IF_ERROR(choose());
+    return cuda::import_shared(index_, kind, std::move(descriptor), bytes);
   }
   Result<std::unique_ptr<Stream>> make_stream() override {
     LEVADA_RETURN_IF_ERROR(choose());

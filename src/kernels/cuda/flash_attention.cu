@@ -1,10 +1,9 @@
-#include "kernels/cuda/flash_attention.h"
-
 #include <algorithm>
 #include <cstring>
 #include <exception>
 #include <string>
 
+#include "kernels/cuda/flash_attention.h"
 #include "kernels/cuda/flash_call.h"
 #include "kernels/cuda/launch.h"
 
@@ -19,7 +18,8 @@ constexpr int kMaxGroup = 16;
 // As many bytes as FlashInfer's lists take at most: three ints and a flag per block, one int per row and per request.
 std::size_t list_bytes(const FlashShape& shape, std::size_t max_requests) {
   const auto group = static_cast<std::size_t>(shape.heads / shape.kv_heads);
-  const std::size_t blocks = static_cast<std::size_t>(shape.max_rows) * group / kDecodeTile + max_requests + kMaxSplitBlocks;
+  const std::size_t blocks =
+      static_cast<std::size_t>(shape.max_rows) * group / kDecodeTile + max_requests + kMaxSplitBlocks;
   const std::size_t bytes = blocks * 13 + 4 * static_cast<std::size_t>(shape.max_rows) + 4 * max_requests + 4096;
   return (bytes + 255) / 256 * 256;
 }
@@ -49,9 +49,9 @@ std::int64_t FlashAttention::bytes() const {
 }
 
 bool FlashAttention::supports(const FlashShape& shape) {
-  return (shape.dtype == DType::kBF16 || shape.dtype == DType::kF16) && (shape.head_dim == 64 || shape.head_dim == 128) &&
-         shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0 && shape.heads / shape.kv_heads <= kMaxGroup &&
-         shape.page_size > 0;
+  return (shape.dtype == DType::kBF16 || shape.dtype == DType::kF16) &&
+         (shape.head_dim == 64 || shape.head_dim == 128) && shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0 &&
+         shape.heads / shape.kv_heads <= kMaxGroup && shape.page_size > 0;
 }
 
 Result<std::unique_ptr<FlashAttention>> FlashAttention::create(device::Device& device, const FlashShape& shape) {

@@ -83,8 +83,9 @@ Result<std::unique_ptr<Sampler>> Sampler::create(device::Device& device, std::in
 
 Status Sampler::upload(std::span<const SamplerRow> rows, std::int32_t padded_rows, device::Stream& stream) {
   if (padded_rows > max_rows_ || rows.size() > static_cast<std::size_t>(padded_rows)) {
-    return resource_exhausted("sampler: " + std::to_string(std::max<std::size_t>(rows.size(), static_cast<std::size_t>(padded_rows))) +
-                              " rows; there is room for " + std::to_string(max_rows_));
+    return resource_exhausted(
+        "sampler: " + std::to_string(std::max<std::size_t>(rows.size(), static_cast<std::size_t>(padded_rows))) +
+        " rows; there is room for " + std::to_string(max_rows_));
   }
   Block& block = blocks_[next_];
   next_ = (next_ + 1) % blocks_.size();

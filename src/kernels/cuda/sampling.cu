@@ -92,7 +92,8 @@ __device__ float exp_of_negative(float y) {
   const float n = __fsub_rn(__fadd_rn(__fmul_rn(bounded, 1.44269504088896341f), kRounder), kRounder);
   const float r = __fsub_rn(__fsub_rn(bounded, __fmul_rn(n, 0.693359375f)), __fmul_rn(n, -2.12194440054690583e-4f));
   float p = 1.0f / 5040;
-  for (const float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = __fadd_rn(__fmul_rn(p, r), c);
+  for (const float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f})
+    p = __fadd_rn(__fmul_rn(p, r), c);
   return counts ? __int_as_float(__float_as_int(p) + static_cast<int>(n) * (1 << 23)) : 0.0f;
 }
 
@@ -203,7 +204,8 @@ __device__ Border border_of(const float* values, int count, u64 wanted, float lo
   Border border{of_key(from), INT_MAX};
   if (inside != wanted) {
     const auto ties = [&](int i) -> u64 { return values[i] == border.value ? measure(border.value) : 0; };
-    border.id = find_crossing(count, ties, [&](u64) { return wanted - above - 1; }, shared);
+    border.id = find_crossing(
+        count, ties, [&](u64) { return wanted - above - 1; }, shared);
   }
   return border;
 }
@@ -211,13 +213,13 @@ __device__ Border border_of(const float* values, int count, u64 wanted, float lo
 __device__ std::int32_t draw(const DeviceRow& row, float* values, int count, float largest, Shared& shared) {
   Border border;
   if (row.top_k > 0 && row.top_k < count) {
-    border = border_of(values, count, static_cast<u64>(row.top_k), -INFINITY, largest, [](float) { return u64{1}; }, shared);
+    border = border_of(
+        values, count, static_cast<u64>(row.top_k), -INFINITY, largest, [](float) { return u64{1}; }, shared);
   }
   u64 mass[1] = {};
   for (int i = threadIdx.x; i < count; i += kThreads) {
     const float x = values[i];
-    const float weight =
-        border.holds(x, i) ? exp_of_negative(__fdiv_rn(__fsub_rn(x, largest), row.temperature)) : 0.0f;
+    const float weight = border.holds(x, i) ? exp_of_negative(__fdiv_rn(__fsub_rn(x, largest), row.temperature)) : 0.0f;
     values[i] = weight;
     mass[0] += whole(weight);
   }
@@ -235,7 +237,8 @@ __device__ std::int32_t draw(const DeviceRow& row, float* values, int count, flo
   const auto word = philox({static_cast<std::uint32_t>(row.position), 0, 0, 0},
                            {static_cast<std::uint32_t>(row.seed), static_cast<std::uint32_t>(row.seed >> 32)});
   const u64 u = (u64{word[1]} << 32 | word[0]) >> 11 << 11;  // 53 random bits, as a fraction of 2^64
-  return find_crossing(count, kept, [&](u64 total) { return __umul64hi(u, total); }, shared);
+  return find_crossing(
+      count, kept, [&](u64 total) { return __umul64hi(u, total); }, shared);
 }
 
 // When nothing is left: the lowest id that isn't banned.
@@ -280,8 +283,8 @@ __global__ void __launch_bounds__(kThreads) sampling_kernel(SamplingCall call, b
 Status launch_sampling(const SamplingCall& call, unsigned rows, cudaStream_t stream) {
   const std::size_t bytes = static_cast<std::size_t>(call.vocabulary) * sizeof(float);
   const bool in_shared = bytes <= kSharedBytes;
-  static const cudaError_t allowed =
-      cudaFuncSetAttribute(sampling_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kSharedBytes));
+  static const cudaError_t allowed = cudaFuncSetAttribute(sampling_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                          static_cast<int>(kSharedBytes));
   LEVADA_RETURN_IF_ERROR(check_cuda(allowed, "shared memory for sampling"));
   return launch("sampling", sampling_kernel, {dim3(rows), kThreads, in_shared ? bytes : 0}, stream, call, in_shared);
 }

@@ -150,15 +150,10 @@ void plain_attention(Element type, const Attention& a, cudaStream_t stream) {
   });
 }
 
-void attention_delta(Element type, const Attention& a, cudaStream_t stream) {
-  by_type(type, [&](auto* t) {
-    delta_kernel<std::remove_pointer_t<decltype(t)>><<<blocks_for(a.rows * a.heads, kWarps), kThreads, 0, stream>>>(a);
-  });
-}
-
 void plain_attention_backward(Element type, const Attention& a, cudaStream_t stream) {
   by_type(type, [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;
+    delta_kernel<T><<<blocks_for(a.rows * a.heads, kWarps), kThreads, 0, stream>>>(a);
     query_gradient_kernel<T><<<blocks_for(a.rows * a.heads, kWarps), kThreads, 0, stream>>>(a);
     const dim3 grid(static_cast<unsigned>(a.key_tile_count), static_cast<unsigned>(a.kv_heads));
     if (grid.x > 0) key_gradient_kernel<T><<<grid, kThreads, 0, stream>>>(a);

@@ -172,7 +172,7 @@ void compare_norms(Element type, double limit, std::int64_t rows, std::int64_t w
 
 TEST(CudaNorms, EqualTheReference) {
   for (std::int64_t rows : {1, 33, 5000}) {
-    for (std::int64_t width : {24, 576}) {
+    for (std::int64_t width : {24, 576, 1000, 4096, 5120}) {
       compare_norms<float>(Element::kFloat, 2e-6, rows, width);
       compare_norms<Bf16>(Element::kBf16, 1e-2, rows, width);
     }
@@ -207,7 +207,7 @@ void compare_rope(Element type, double limit, std::int64_t heads, std::int64_t h
 }
 
 TEST(CudaNorms, WithRotationEqualTheReference) {
-  for (std::int64_t head_dim : {16, 64, 128, 256}) {
+  for (std::int64_t head_dim : {16, 40, 64, 128, 256}) {
     compare_rope<float>(Element::kFloat, 5e-6, 3, head_dim);
     compare_rope<Bf16>(Element::kBf16, 1e-2, 3, head_dim);
   }
@@ -248,16 +248,23 @@ void compare_loss(Element type, double limit, std::int64_t width) {
     logits[1] = logits[static_cast<std::size_t>(width) - 1] = logits[0];
     assign(logits[0], 50), assign(logits[static_cast<std::size_t>(width) - 1], 50);  // a tie: the first one wins
     std::vector<float> nll(rows), norm(2 * rows);
-    auto *x = memory.put(logits), *l = memory.put(labels), *best = memory.put(argmax);
+    std::vector<T> slopes = logits;
+    auto *x = memory.put(logits), *again = memory.put(logits);
+    auto *l = memory.put(labels), *best = memory.put(argmax);
     auto *n = memory.put(nll), *m = memory.put(norm), *c = memory.put(random_values<float>(random, rows));
     memory.must(kernels.cross_entropy(type, rows, width, x, l, n, m, best));
     memory.must(kernels.cross_entropy_backward(type, rows, width, x, l, m, c));
     memory.take(x, logits);
     memory.take(n, nll);
+    const std::vector<float> first = nll;
+    memory.must(kernels.cross_entropy_both(type, rows, width, again, l, n, m, best, c));
+    memory.take(again, slopes);
+    memory.take(n, nll);
     memory.take(m, norm);
     memory.take(best, argmax);
     EXPECT_EQ(argmax[0], 0);
-    return std::vector{nll, norm, std::vector<float>(argmax.begin(), argmax.end()), numbers(logits)};
+    return std::vector{first,          nll, norm, std::vector<float>(argmax.begin(), argmax.end()), numbers(logits),
+                       numbers(slopes)};
   });
 }
 

@@ -50,7 +50,6 @@ class CudaKernels final : public FusedKernels {
   }
   Status attention_backward(Element type, const Attention& a) override {
     if (a.rows == 0) return {};
-    cuda::attention_delta(type, a, kDefaultStream);
     if (type != Element::kBf16 || !cuda::tensor_attention_backward(a, kDefaultStream)) {
       cuda::plain_attention_backward(type, a, kDefaultStream);
     }
@@ -67,6 +66,15 @@ class CudaKernels final : public FusedKernels {
     if (rows == 0) return {};
     cuda::cross_entropy_backward(type, rows, width, logits, labels, norm, coefficient, kDefaultStream);
     return launched("cross_entropy_backward");
+  }
+  Status cross_entropy_both(Element type, std::int64_t rows, std::int64_t width, void* logits,
+                            const std::int64_t* labels, float* nll, float* norm, std::int64_t* argmax,
+                            const float* coefficient) override {
+    if (rows > 0 &&
+        cuda::cross_entropy_both(type, rows, width, logits, labels, nll, norm, argmax, coefficient, kDefaultStream)) {
+      return launched("cross_entropy_both");
+    }
+    return FusedKernels::cross_entropy_both(type, rows, width, logits, labels, nll, norm, argmax, coefficient);
   }
   Status adamw(Element type, const Adam& adam, std::int64_t count, const float* grad, float* master, float* first,
                float* second, void* weights) override {

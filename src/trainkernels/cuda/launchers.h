@@ -1,4 +1,4 @@
-// What: the launchers behind the GPU's FusedKernels, one per kernel of rows.cu, loss.cu and attention*.cu.
+// What: the launchers behind the GPU's FusedKernels, one per kernel of norms.cu, rows.cu, loss.cu and attention*.cu.
 // Owner: none; see fused.h for memory and contracts.
 // Thread: any; work is queued on the given stream.
 // Invariant: only host types here, so that fused_module.cc needs no device compiler.
@@ -27,12 +27,13 @@ void cross_entropy(Element, std::int64_t rows, std::int64_t width, const void* l
                    float* nll, float* norm, std::int64_t* argmax, cudaStream_t);
 void cross_entropy_backward(Element, std::int64_t rows, std::int64_t width, void* logits, const std::int64_t* labels,
                             const float* norm, const float* coefficient, cudaStream_t);
+// Both at once; false: not for this type or width, nothing was queued.
+bool cross_entropy_both(Element, std::int64_t rows, std::int64_t width, void* logits, const std::int64_t* labels,
+                        float* nll, float* norm, std::int64_t* argmax, const float* coefficient, cudaStream_t);
 
 // Any type and head_dim, without tensor cores.
 void plain_attention(Element, const Attention&, cudaStream_t);
 void plain_attention_backward(Element, const Attention&, cudaStream_t);
-// delta of every row and head, which both backward passes need.
-void attention_delta(Element, const Attention&, cudaStream_t);
 // Bf16 on tensor cores; false: not for this head_dim, nothing was queued.
 bool tensor_attention(const Attention&, cudaStream_t);
 bool tensor_attention_backward(const Attention&, cudaStream_t);

@@ -1,4 +1,4 @@
-#include "store/memory_file.h"
+#include "base/memory_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-namespace levada::store {
+namespace levada {
 namespace {
 
 constexpr int kFixedLength = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -92,4 +92,4 @@ Result<Fd> MemoryFile::read_only() const {
   return descriptor;
 }
 
-}  // namespace levada::store
+}  // namespace levada

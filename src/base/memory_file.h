@@ -12,7 +12,7 @@
 #include "base/fd.h"
 #include "base/status.h"
 
-namespace levada::store {
+namespace levada {
 
 class MemoryFile {
  public:
@@ -43,4 +43,4 @@ class MemoryFile {
   std::span<std::byte> bytes_;
 };
 
-}  // namespace levada::store
+}  // namespace levada

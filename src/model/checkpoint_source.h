@@ -1,0 +1,31 @@
+// What: CheckpointSource, a checkpoint as the CUDA decoder reads it: rows in model order, converted on the host.
+// Owner: load_model(), until the decoder has its weights; borrows checkpoint and threads.
+// Thread: one; rows are split over the pool.
+// Invariant: file pages that were read are given back, so that loading needs no memory of the weights' size.
+#pragma once
+
+#include "kernels/thread_pool.h"
+#include "model/cuda/factory.h"
+
+namespace levada::model {
+
+class CheckpointSource final : public DecoderSource {
+ public:
+  CheckpointSource(const Checkpoint& checkpoint, core::ModelInfo info, kernels::ThreadPool& pool)
+      : checkpoint_(checkpoint), info_(std::move(info)), pool_(pool) {}
+
+  const ModelConfig& config() const override { return checkpoint_.config(); }
+  const core::ModelInfo& info() const override { return info_; }
+  void read(Weight weight, std::int64_t layer, std::int64_t first, std::int64_t count, DType dtype, void* out) override;
+  void fill_cos_sin(float* out) override;
+
+ private:
+  const Checkpoint& checkpoint_;
+  const core::ModelInfo info_;
+  kernels::ThreadPool& pool_;
+};
+
+// The row of the file that belongs in row `row` of the model: GGUF llama interleaves each head's halves of q and k.
+std::int64_t file_row(const ModelConfig& config, Weight weight, std::int64_t row);
+
+}  // namespace levada::model

@@ -1,0 +1,132 @@
+#include "model/cuda/cuda_layers.h"
+
+#include <cmath>
+
+#include "kernels/cuda/future_ids.h"
+#include "kernels/cuda/rows.h"
+
+namespace levada::model {
+
+using device::DeviceKind;
+using device::TensorView;
+namespace cuda = kernels::cuda;
+
+namespace {
+
+TensorView ints(std::int32_t* data, std::int64_t count) {
+  return TensorView::of(data, DType::kI32, {count}, DeviceKind::kCuda);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CudaLayers>> CudaLayers::make(const ModelConfig& config, const CudaWeights& weights, DType dtype,
+                                                     std::int64_t max_rows, cuda::Linears& linears,
+                                                     cuda::PagedAttention& attention, device::Device& device) {
+  std::unique_ptr<CudaLayers> layers(new CudaLayers(config, weights, dtype, max_rows, linears, attention));
+  const auto allocate = [&](std::int64_t width) {
+    return device.allocate(static_cast<std::size_t>(max_rows * width) * bytes_of(dtype));
+  };
+  const std::int64_t q_width = config.heads * config.head_dim;
+  LEVADA_ASSIGN_OR_RETURN(layers->hidden_, allocate(config.hidden));
+  LEVADA_ASSIGN_OR_RETURN(layers->qkv_, allocate(q_width + 2 * config.kv_heads * config.head_dim));
+  LEVADA_ASSIGN_OR_RETURN(layers->attended_, allocate(q_width));
+  LEVADA_ASSIGN_OR_RETURN(layers->activated_, allocate(config.intermediate));
+  LEVADA_ASSIGN_OR_RETURN(layers->normed_, allocate(config.hidden));
+  return layers;
+}
+
+std::int64_t CudaLayers::bytes() const {
+  std::size_t sum = 0;
+  for (const auto* buffer : {&hidden_, &qkv_, &attended_, &activated_, &normed_}) sum += (*buffer)->size_bytes();
+  return static_cast<std::int64_t>(sum);
+}
+
+TensorView CudaLayers::rows_of(const device::DeviceBuffer& buffer, std::int64_t rows, std::int64_t width) const {
+  LEVADA_CHECK(rows <= max_rows_, "a step within the workspace");
+  return TensorView::of(buffer.data(), dtype_, {rows, width}, DeviceKind::kCuda);
+}
+
+TensorView CudaLayers::hidden(std::int64_t rows) const { return rows_of(*hidden_, rows, config_.hidden); }
+
+Status CudaLayers::embed(const StepArrays& arrays, std::int32_t rows, const std::int32_t* samples,
+                         cudaStream_t stream) {
+  LEVADA_RETURN_IF_ERROR(cuda::fill_future_ids(arrays.ids, arrays.sources, samples, rows, stream));
+  return cuda::embed(weights_.embedding, ints(arrays.ids, rows), hidden(rows), stream);
+}
+
+Status CudaLayers::layer(int layer, const StepArrays& arrays, std::int32_t rows, const PagedKvPool& pool,
+                         cudaStream_t stream) {
+  const CudaLayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+  const TensorView h = hidden(rows);
+  const TensorView qkv = rows_of(*qkv_, rows, w.qkv.shape[0]);
+  const TensorView attended = rows_of(*attended_, rows, config_.heads * config_.head_dim);
+  const TensorView activated = rows_of(*activated_, rows, config_.intermediate);
+  const auto plane = [&](int which) {
+    const TensorView flat = pool.plane(which, layer);
+    return TensorView::of(flat.data, flat.dtype, {flat.shape[0], flat.shape[1], config_.kv_heads, config_.head_dim},
+                          DeviceKind::kCuda);
+  };
+  const TensorView k_plane = plane(0), v_plane = plane(1);
+
+  LEVADA_RETURN_IF_ERROR(linears_.run(
+      {.x = h, .w = w.qkv, .w_scale = {}, .norm = w.input_norm, .eps = config_.norm_eps, .out = qkv}, stream));
+  LEVADA_RETURN_IF_ERROR(cuda::rope_append({.qkv = qkv,
+                                            .heads = static_cast<int>(config_.heads),
+                                            .kv_heads = static_cast<int>(config_.kv_heads),
+                                            .head_dim = static_cast<int>(config_.head_dim),
+                                            .q_norm = w.q_norm,
+                                            .k_norm = w.k_norm,
+                                            .eps = config_.norm_eps,
+                                            .cos_sin = weights_.cos_sin,
+                                            .positions = ints(arrays.positions, rows),
+                                            .slots = ints(arrays.slots, rows),
+                                            .k_plane = k_plane,
+                                            .v_plane = v_plane},
+                                           stream));
+  TensorView q = TensorView::of(qkv.data, dtype_, {rows, config_.heads, config_.head_dim}, DeviceKind::kCuda);
+  q.strides[0] = qkv.strides[0];
+  const float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
+  LEVADA_RETURN_IF_ERROR(attention_.run(q, {arrays.lengths, arrays.table_first, arrays.block_tables}, k_plane, v_plane,
+                                        scale, attended, stream));
+  LEVADA_RETURN_IF_ERROR(linears_.run(
+      {.x = attended, .w = w.o, .w_scale = {}, .norm = {}, .end = cuda::LinearEnd::kAdd, .out = h}, stream));
+  LEVADA_RETURN_IF_ERROR(linears_.run({.x = h,
+                                       .w = w.gate_up,
+                                       .w_scale = {},
+                                       .norm = w.post_norm,
+                                       .eps = config_.norm_eps,
+                                       .end = cuda::LinearEnd::kSiluMul,
+                                       .out = activated},
+                                      stream));
+  return linears_.run({.x = activated, .w = w.down, .w_scale = {}, .norm = {}, .end = cuda::LinearEnd::kAdd, .out = h},
+                      stream);
+}
+
+Status CudaLayers::logits(const StepArrays& arrays, std::int32_t rows, const TensorView& out, cudaStream_t stream) {
+  const std::int64_t count = out.shape[0];
+  if (count == 0) return {};
+  const TensorView gathered = rows_of(*normed_, count, config_.hidden);
+  LEVADA_RETURN_IF_ERROR(cuda::gather_rows(hidden(rows), ints(arrays.sample_rows, count), gathered, stream));
+  return linears_.run({.x = gathered,
+                       .w = weights_.head,
+                       .w_scale = {},
+                       .norm = weights_.final_norm,
+                       .eps = config_.norm_eps,
+                       .out = out},
+                      stream);
+}
+
+Status CudaLayers::states(std::int32_t first, std::int32_t count, bool final_norm, const TensorView& out,
+                          cudaStream_t stream) {
+  TensorView rows = hidden(first + count);
+  rows.data = rows.as<std::byte>() + static_cast<std::size_t>(first * config_.hidden) * bytes_of(dtype_);
+  rows.shape[0] = count;
+  if (final_norm) {
+    const TensorView normed = rows_of(*normed_, count, config_.hidden);
+    LEVADA_RETURN_IF_ERROR(cuda::rms_norm(rows, weights_.final_norm, config_.norm_eps, normed, stream));
+    rows = normed;
+  }
+  return cuda::convert(rows, out, stream);
+}
+
+}  // namespace levada::model

@@ -1,0 +1,58 @@
+// What: CudaLayers, the launches of one step over CUDA: embedding, the layers, the head. What runs eagerly and what is
+// recorded into a graph is the same code.
+// Owner: the CUDA model; borrows weights, pool and input arrays, owns the activations of up to max_rows rows.
+// Thread: the worker's; one stream.
+// Invariant: h += o(attention(norm1(h))); h += down(silu(gate(norm2(h))) * up(norm2(h))) (docs/models.md). Buffers never
+// move once made, so that graphs keep pointing at them.
+#pragma once
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/linear.h"
+#include "model/cuda/cuda_weights.h"
+#include "model/cuda/step_inputs.h"
+#include "model/paged_kv_pool.h"
+
+namespace levada::model {
+
+class CudaLayers {
+ public:
+  // Of `linears` and `attention` one of each serves all CudaLayers of a model.
+  static Result<std::unique_ptr<CudaLayers>> make(const ModelConfig& config, const CudaWeights& weights, DType dtype,
+                                                  std::int64_t max_rows, kernels::cuda::Linears& linears,
+                                                  kernels::cuda::PagedAttention& attention, device::Device& device);
+
+  std::int64_t max_rows() const { return max_rows_; }
+  std::int64_t bytes() const;
+  // T [rows, hidden] after the last launched layer.
+  device::TensorView hidden(std::int64_t rows) const;
+
+  // hidden = embedding of arrays.ids, after those that the step before sampled have been filled in.
+  Status embed(const StepArrays& arrays, std::int32_t rows, const std::int32_t* samples, cudaStream_t stream);
+  Status layer(int layer, const StepArrays& arrays, std::int32_t rows, const PagedKvPool& pool, cudaStream_t stream);
+  // out f32 [n, vocabulary] = head(norm(hidden of arrays.sample_rows[i])).
+  Status logits(const StepArrays& arrays, std::int32_t rows, const device::TensorView& out, cudaStream_t stream);
+  // out f32 [count, hidden]: rows [first, first + count), after the final norm if asked for.
+  Status states(std::int32_t first, std::int32_t count, bool final_norm, const device::TensorView& out,
+                cudaStream_t stream);
+
+ private:
+  CudaLayers(const ModelConfig& config, const CudaWeights& weights, DType dtype, std::int64_t max_rows,
+             kernels::cuda::Linears& linears, kernels::cuda::PagedAttention& attention)
+      : config_(config),
+        weights_(weights),
+        dtype_(dtype),
+        max_rows_(max_rows),
+        linears_(linears),
+        attention_(attention) {}
+  device::TensorView rows_of(const device::DeviceBuffer& buffer, std::int64_t rows, std::int64_t width) const;
+
+  const ModelConfig& config_;
+  const CudaWeights& weights_;
+  const DType dtype_;
+  const std::int64_t max_rows_;
+  kernels::cuda::Linears& linears_;
+  kernels::cuda::PagedAttention& attention_;
+  std::unique_ptr<device::DeviceBuffer> hidden_, qkv_, attended_, activated_, normed_;
+};
+
+}  // namespace levada::model

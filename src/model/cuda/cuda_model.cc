@@ -1,0 +1,290 @@
+// The Model behind --device cuda: weights, workspaces, recorded decode steps, and the steps that run ahead of their tokens.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/log.h"
+#include "kernels/cuda/argmax.h"
+#include "model/cuda/cuda_layers.h"
+#include "model/cuda/decode_graphs.h"
+#include "model/cuda/result_slots.h"
+#include "model/host_sampling.h"
+#include "model/step_geometry.h"
+
+namespace levada::model {
+
+using device::DeviceKind;
+using device::TensorView;
+namespace cuda = kernels::cuda;
+
+namespace {
+
+constexpr std::int64_t kMaxStepRows = 16'384;
+constexpr std::int64_t kMaxTableEntries = 1 << 20;
+constexpr std::int64_t kMaxSamples = 1024;
+
+core::KvLayout make_layout(const ModelConfig& config, DType dtype, std::int32_t page_size_tokens) {
+  std::vector<std::int32_t> layers(static_cast<std::size_t>(config.layers));
+  std::iota(layers.begin(), layers.end(), 0);
+  const auto elements = static_cast<std::int32_t>(config.kv_heads * config.head_dim);
+  return core::KvLayout(page_size_tokens, {core::KvPlane{"k", "target", dtype, elements, layers},
+                                           core::KvPlane{"v", "target", dtype, elements, layers}});
+}
+
+bool is_greedy(const core::SampleRow& row) {
+  const bool plain = row.frequency_penalty == 0 && row.presence_penalty == 0 && row.repetition_penalty == 1;
+  return plain && row.banned_count == 0 && (row.temperature <= 0 || row.top_k == 1);
+}
+
+class CudaModel final : public Model {
+ public:
+  CudaModel(DecoderSource& source, const CudaModelOptions& options, device::Device& device)
+      : config_(source.config()),
+        info_(source.info()),
+        options_(options),
+        device_(device),
+        layout_(make_layout(config_, options.dtype, options.page_size_tokens)) {}
+
+  Status open(DecoderSource& source);
+
+  const core::ModelInfo& info() const override { return info_; }
+  const core::KvLayout& kv_layout() const override { return layout_; }
+  std::string backend() const override {
+    return "cuda " + device_.name() + ", " + std::to_string(graphs_.size()) + " decode graphs";
+  }
+  bool runs_ahead() const override { return true; }
+  Result<std::unique_ptr<KvPool>> make_kv_pool(std::int32_t pages) override;
+  Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) override;
+
+ private:
+  friend class CudaForward;
+  cudaStream_t stream() const { return static_cast<cudaStream_t>(stream_->native_handle()); }
+  // The rows of the graph that can run this plan, or 0.
+  std::int32_t graph_rows(const core::StepPlan& plan, const KvPool& pool) const;
+  Status decode_launches(std::int32_t rows, const PagedKvPool& pool);
+  TensorView logits_of(std::int64_t count) const {
+    return TensorView::of(logits_->data(), DType::kF32, {count, config_.vocabulary}, DeviceKind::kCuda);
+  }
+  TensorView samples_of(std::int64_t count) const {
+    return TensorView::of(samples_->data(), DType::kI32, {count}, DeviceKind::kCuda);
+  }
+
+  const ModelConfig config_;
+  const core::ModelInfo info_;
+  const CudaModelOptions options_;
+  device::Device& device_;
+  const core::KvLayout layout_;
+  std::unique_ptr<device::Stream> stream_;
+  CudaWeights weights_;
+  std::unique_ptr<cuda::Linears> linears_;
+  std::unique_ptr<cuda::PagedAttention> attention_;
+  std::unique_ptr<CudaLayers> eager_layers_, graph_layers_;
+  StepInputs eager_inputs_, graph_inputs_;
+  std::unique_ptr<device::DeviceBuffer> logits_, samples_;  // f32 [kMaxSamples, V], i32 [kMaxSamples]
+  std::shared_ptr<ResultSlots> results_;
+  kernels::ThreadPool sampling_thread_{1};
+  std::unique_ptr<kernels::Ops> host_ops_ = kernels::make_cpu_ops(sampling_thread_);
+  DecodeGraphs graphs_;
+  const KvPool* graph_pool_ = nullptr;
+  std::size_t sampled_ = 0;  // by the step begun last: what plan.future_tokens may name
+};
+
+class CudaForward final : public Forward {
+ public:
+  CudaForward(CudaModel& model, const core::StepPlan& plan, PagedKvPool& pool, std::int32_t graph_rows,
+              StepArrays arrays)
+      : model_(model),
+        plan_(plan),
+        pool_(pool),
+        graph_rows_(graph_rows),
+        rows_(static_cast<std::int32_t>(plan.tokens.size())),
+        arrays_(arrays) {}
+
+  Status layer(int layer) override {
+    LEVADA_CHECK(layer == next_layer_ && layer < model_.config_.layers, "layers run in order, each once");
+    if (layer == 0) LEVADA_RETURN_IF_ERROR(layers().embed(arrays_, rows_, samples(), model_.stream()));
+    ++next_layer_;
+    return layers().layer(layer, arrays_, rows_, pool_, model_.stream());
+  }
+
+  Status all_layers() override {
+    if (graph_rows_ > 0) {
+      next_layer_ = static_cast<int>(model_.config_.layers);
+      return model_.graphs_.replay(graph_rows_, model_.stream());
+    }
+    for (int l = 0; l < model_.config_.layers; ++l) LEVADA_RETURN_IF_ERROR(layer(l));
+    return {};
+  }
+
+  TensorView hidden() const override { return layers().hidden(rows_); }
+
+  Result<TensorView> host_rows(std::int32_t first, std::int32_t count, bool final_norm) override {
+    LEVADA_CHECK(first >= 0 && count > 0 && first + count <= rows_, "rows of this step");
+    LEVADA_CHECK(!final_norm || next_layer_ == model_.config_.layers, "the final norm reads the last layer");
+    const std::int64_t width = model_.config_.hidden;
+    LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<device::DeviceBuffer> wide,
+                            model_.device_.allocate(static_cast<std::size_t>(count * width) * sizeof(float)));
+    const TensorView out = TensorView::of(wide->data(), DType::kF32, {count, width}, DeviceKind::kCuda);
+    LEVADA_RETURN_IF_ERROR(layers().states(first, count, final_norm, out, model_.stream()));
+    return to_host(out);
+  }
+
+  Result<TensorView> logits(std::span<const std::int32_t> rows) override {
+    for (std::int32_t row : rows) LEVADA_CHECK(row >= 0 && row < rows_, "logits of a row of this step");
+    LEVADA_CHECK(static_cast<std::int64_t>(rows.size()) <= std::min(std::int64_t{rows_}, kMaxSamples), "each once");
+    LEVADA_RETURN_IF_ERROR(model_.stream_->copy(arrays_.sample_rows, rows.data(), rows.size_bytes()));
+    const TensorView out = model_.logits_of(static_cast<std::int64_t>(rows.size()));
+    LEVADA_RETURN_IF_ERROR(layers().logits(arrays_, rows_, out, model_.stream()));
+    return to_host(out);
+  }
+
+  Result<std::unique_ptr<SampledTokens>> sample() override {
+    const std::size_t count = plan_.samples.size();
+    const auto n = static_cast<std::int64_t>(count);
+    if (graph_rows_ == 0 && count > 0) {
+      LEVADA_RETURN_IF_ERROR(layers().logits(arrays_, rows_, model_.logits_of(n), model_.stream()));
+      LEVADA_RETURN_IF_ERROR(cuda::argmax(model_.logits_of(n), model_.samples_of(n), model_.stream()));
+    }
+    if (!std::all_of(plan_.samples.begin(), plan_.samples.end(), is_greedy)) LEVADA_RETURN_IF_ERROR(choose_on_host(n));
+    model_.sampled_ = count;
+    return model_.results_->send(static_cast<const std::int32_t*>(model_.samples_->data()), count, *model_.stream_);
+  }
+
+ private:
+  CudaLayers& layers() const { return graph_rows_ > 0 ? *model_.graph_layers_ : *model_.eager_layers_; }
+  const std::int32_t* samples() const { return static_cast<const std::int32_t*>(model_.samples_->data()); }
+
+  Result<TensorView> to_host(const TensorView& from) {
+    host_.resize(static_cast<std::size_t>(from.elements()));
+    LEVADA_RETURN_IF_ERROR(model_.stream_->copy(host_.data(), from.data, host_.size() * sizeof(float)));
+    LEVADA_RETURN_IF_ERROR(model_.stream_->synchronize());
+    return TensorView::of(host_.data(), DType::kF32, {from.shape[0], from.shape[1]});
+  }
+
+  // Waits for the logits, chooses as the CPU does and puts the tokens where the next step takes them.
+  Status choose_on_host(std::int64_t count) {
+    core::StepPlan plan = plan_;  // with the ids that only the device knows so far
+    LEVADA_RETURN_IF_ERROR(
+        model_.stream_->copy(plan.tokens.data(), arrays_.ids, plan.tokens.size() * sizeof(core::Token)));
+    LEVADA_ASSIGN_OR_RETURN(const TensorView values, to_host(model_.logits_of(count)));
+    chosen_ = sample_on_host(plan, values, *model_.host_ops_);
+    LEVADA_RETURN_IF_ERROR(
+        model_.stream_->copy(model_.samples_->data(), chosen_.data(), chosen_.size() * sizeof(core::Token)));
+    return model_.stream_->synchronize();
+  }
+
+  CudaModel& model_;
+  const core::StepPlan& plan_;
+  PagedKvPool& pool_;
+  const std::int32_t graph_rows_, rows_;
+  const StepArrays arrays_;
+  std::vector<float> host_;
+  std::vector<core::Token> chosen_;
+  int next_layer_ = 0;
+};
+
+Status CudaModel::open(DecoderSource& source) {
+  const std::int64_t wanted = info_.parameters * static_cast<std::int64_t>(bytes_of(options_.dtype));
+  const std::int64_t available = device_.free_bytes();
+  if (wanted > available) {
+    return resource_exhausted(info_.path + ": the weights need " + std::to_string(wanted) + " bytes as " +
+                              std::string(to_string(options_.dtype)) + " and " + std::to_string(available) +
+                              " bytes are available on " + device_.name());
+  }
+  LEVADA_ASSIGN_OR_RETURN(stream_, device_.make_stream());
+  LEVADA_ASSIGN_OR_RETURN(weights_, CudaWeights::load(source, options_.dtype, device_));
+  LEVADA_ASSIGN_OR_RETURN(linears_, cuda::Linears::create({.max_rows = kMaxStepRows,
+                                                           .max_norm_width = config_.hidden,
+                                                           .max_pair_width = 2 * config_.intermediate,
+                                                           .dtype = options_.dtype}));
+  LEVADA_ASSIGN_OR_RETURN(attention_, cuda::PagedAttention::create(
+                                          device_, static_cast<int>(config_.heads), static_cast<int>(config_.kv_heads),
+                                          static_cast<int>(config_.head_dim), std::max(options_.max_graph_rows, 1)));
+  LEVADA_ASSIGN_OR_RETURN(eager_layers_, CudaLayers::make(config_, weights_, options_.dtype, kMaxStepRows, *linears_,
+                                                          *attention_, device_));
+  LEVADA_ASSIGN_OR_RETURN(graph_layers_,
+                          CudaLayers::make(config_, weights_, options_.dtype, std::max(options_.max_graph_rows, 1),
+                                           *linears_, *attention_, device_));
+  LEVADA_ASSIGN_OR_RETURN(eager_inputs_, StepInputs::make(device_, kMaxStepRows, kMaxTableEntries));
+  LEVADA_ASSIGN_OR_RETURN(graph_inputs_, StepInputs::make(device_, options_.max_graph_rows, kMaxTableEntries));
+  LEVADA_ASSIGN_OR_RETURN(logits_, device_.allocate(static_cast<std::size_t>(kMaxSamples * config_.vocabulary) * 4));
+  LEVADA_ASSIGN_OR_RETURN(samples_, device_.allocate(kMaxSamples * 4));
+  results_ = std::make_shared<ResultSlots>(device_, kMaxSamples);
+  const double mib = 1 << 20;
+  LEVADA_LOG_INFO("on ", device_.name(), ": weights ", static_cast<std::int64_t>(weights_.bytes() / mib),
+                  " MiB, products ", static_cast<std::int64_t>(linears_->bytes() / mib), " MiB, activations ",
+                  static_cast<std::int64_t>((eager_layers_->bytes() + graph_layers_->bytes()) / mib), " MiB, logits ",
+                  static_cast<std::int64_t>(logits_->size_bytes() / mib), " MiB");
+  return {};
+}
+
+Result<std::unique_ptr<KvPool>> CudaModel::make_kv_pool(std::int32_t pages) {
+  LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<PagedKvPool> pool, PagedKvPool::make(layout_, pages, device_));
+  if (graph_pool_ == nullptr && options_.max_graph_rows > 0) {
+    LEVADA_RETURN_IF_ERROR(graphs_.record(
+        options_.max_graph_rows, [&](std::int32_t rows) { return decode_launches(rows, *pool); }, stream()));
+    graph_pool_ = pool.get();
+  }
+  return std::unique_ptr<KvPool>(std::move(pool));
+}
+
+Status CudaModel::decode_launches(std::int32_t rows, const PagedKvPool& pool) {
+  const StepArrays arrays = graph_inputs_.arrays(rows);
+  LEVADA_RETURN_IF_ERROR(
+      graph_layers_->embed(arrays, rows, static_cast<const std::int32_t*>(samples_->data()), stream()));
+  for (int l = 0; l < config_.layers; ++l) {
+    LEVADA_RETURN_IF_ERROR(graph_layers_->layer(l, arrays, rows, pool, stream()));
+  }
+  LEVADA_RETURN_IF_ERROR(graph_layers_->logits(arrays, rows, logits_of(rows), stream()));
+  return cuda::argmax(logits_of(rows), samples_of(rows), stream());
+}
+
+std::int32_t CudaModel::graph_rows(const core::StepPlan& plan, const KvPool& pool) const {
+  if (&pool != graph_pool_ || !plan.captures.empty() || plan.samples.size() != plan.tokens.size()) return 0;
+  for (std::size_t i = 0; i < plan.samples.size(); ++i) {
+    if (plan.samples[i].row != static_cast<std::int32_t>(i)) return 0;
+  }
+  const std::int32_t bucket = graphs_.bucket_for(static_cast<std::int32_t>(plan.tokens.size()));
+  return bucket > 0 && graph_inputs_.fits(plan, bucket) ? bucket : 0;
+}
+
+Result<std::unique_ptr<Forward>> CudaModel::begin(const core::StepPlan& plan, KvPool& pool) {
+  auto* own = dynamic_cast<PagedKvPool*>(&pool);
+  LEVADA_CHECK(own != nullptr && own->layout().identity() == layout_.identity(), "a pool made by this model");
+  const StepLimits limits{config_.vocabulary, info_.context_length_tokens, own->pages(), layout_.page_size_tokens()};
+  LEVADA_RETURN_IF_ERROR(StepGeometry::make(plan, limits).status());
+  const std::size_t sampled = std::exchange(sampled_, 0);  // a step that fails from here on leaves no tokens
+  for (const core::FutureToken& future : plan.future_tokens) {
+    if (future.previous_sample < 0 || static_cast<std::size_t>(future.previous_sample) >= sampled) {
+      return internal_error("the step before, whose token this step continues, gave none");
+    }
+  }
+  const auto rows = static_cast<std::int64_t>(plan.tokens.size());
+  if (rows > kMaxStepRows || static_cast<std::int64_t>(plan.samples.size()) > kMaxSamples ||
+      static_cast<std::int64_t>(plan.block_tables.size()) > kMaxTableEntries) {
+    return invalid_argument("step plan: " + std::to_string(rows) + " rows with " + std::to_string(plan.samples.size()) +
+                            " samples; a step on CUDA takes at most " + std::to_string(kMaxStepRows) + " rows and " +
+                            std::to_string(kMaxSamples) + " samples");
+  }
+  const std::int32_t bucket = graph_rows(plan, pool);
+  StepInputs& inputs = bucket > 0 ? graph_inputs_ : eager_inputs_;
+  LEVADA_ASSIGN_OR_RETURN(
+      const StepArrays arrays,
+      inputs.upload(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(rows), layout_.page_size_tokens(), *stream_));
+  return std::unique_ptr<Forward>(std::make_unique<CudaForward>(*this, plan, *own, bucket, arrays));
+}
+
+}  // namespace
+}  // namespace levada::model
+
+extern "C" __attribute__((visibility("default"))) void levada_make_cuda_model(
+    levada::model::DecoderSource& source, const levada::model::CudaModelOptions& options,
+    levada::device::Device& device, levada::Result<std::unique_ptr<levada::model::Model>>* result) {
+  auto model = std::make_unique<levada::model::CudaModel>(source, options, device);
+  if (levada::Status opened = model->open(source); !opened.ok()) {
+    *result = opened;
+  } else {
+    *result = std::unique_ptr<levada::model::Model>(std::move(model));
+  }
+}

@@ -1,0 +1,140 @@
+#include "model/cuda/cuda_weights.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace levada::model {
+
+using device::DeviceKind;
+using device::TensorView;
+
+namespace {
+
+constexpr std::int64_t kStagingBytes = 64 << 20;
+
+std::int64_t rows_of(Weight weight, const ModelConfig& c) {
+  switch (weight) {
+    case Weight::kEmbedding:
+    case Weight::kHead: return c.vocabulary;
+    case Weight::kQ: return c.heads * c.head_dim;
+    case Weight::kK:
+    case Weight::kV: return c.kv_heads * c.head_dim;
+    case Weight::kGate:
+    case Weight::kUp: return c.intermediate;
+    case Weight::kQNorm:
+    case Weight::kKNorm: return c.head_dim;
+    default: return c.hidden;
+  }
+}
+
+std::int64_t columns_of(Weight weight, const ModelConfig& c) {
+  if (weight == Weight::kO) return c.heads * c.head_dim;
+  return weight == Weight::kDown ? c.intermediate : c.hidden;
+}
+
+}  // namespace
+
+// Converts on the host, a staging buffer at a time, and copies.
+class CudaWeights::Loader {
+ public:
+  Loader(DecoderSource& source, DType dtype, device::Device& device, CudaWeights& into)
+      : source_(source), config_(source.config()), dtype_(dtype), device_(device), into_(into) {}
+
+  Status open() {
+    LEVADA_ASSIGN_OR_RETURN(stream_, device_.make_stream());
+    LEVADA_ASSIGN_OR_RETURN(staging_, device_.allocate_pinned(kStagingBytes));
+    return {};
+  }
+
+  Result<TensorView> vector(Weight weight, std::int64_t layer = 0) {
+    const std::int64_t length = rows_of(weight, config_);
+    LEVADA_ASSIGN_OR_RETURN(std::byte * to, allocate(length * 4));
+    source_.read(weight, layer, 0, length, DType::kF32, staging_->data());
+    LEVADA_RETURN_IF_ERROR(send(to, length * 4));
+    return TensorView::of(to, DType::kF32, {length}, DeviceKind::kCuda);
+  }
+
+  Result<TensorView> matrix(std::initializer_list<Weight> weights, std::int64_t layer = 0) {
+    const std::int64_t columns = columns_of(*weights.begin(), config_);
+    const std::int64_t row_bytes = columns * static_cast<std::int64_t>(bytes_of(dtype_));
+    std::int64_t rows = 0;
+    for (Weight weight : weights) rows += rows_of(weight, config_);
+    LEVADA_ASSIGN_OR_RETURN(std::byte* const memory, allocate(rows * row_bytes));
+    std::byte* to = memory;
+    for (Weight weight : weights) {
+      for (std::int64_t first = 0, count = 0; first < rows_of(weight, config_); first += count) {
+        count = std::min(rows_of(weight, config_) - first, std::max<std::int64_t>(1, kStagingBytes / row_bytes));
+        source_.read(weight, layer, first, count, dtype_, staging_->data());
+        LEVADA_RETURN_IF_ERROR(send(to, count * row_bytes));
+        to += count * row_bytes;
+      }
+    }
+    return TensorView::of(memory, dtype_, {rows, columns}, DeviceKind::kCuda);
+  }
+
+  Result<TensorView> cos_sin() {
+    const std::int64_t positions = source_.info().context_length_tokens, count = positions * config_.head_dim;
+    std::vector<float> host(static_cast<std::size_t>(count));
+    source_.fill_cos_sin(host.data());
+    LEVADA_ASSIGN_OR_RETURN(std::byte* const to, allocate(count * 4));
+    LEVADA_RETURN_IF_ERROR(stream_->copy(to, host.data(), host.size() * sizeof(float)));
+    LEVADA_RETURN_IF_ERROR(stream_->synchronize());
+    return TensorView::of(to, DType::kF32, {positions, config_.head_dim}, DeviceKind::kCuda);
+  }
+
+  Result<CudaLayerWeights> layer(std::int64_t l) {
+    CudaLayerWeights layer;
+    LEVADA_ASSIGN_OR_RETURN(layer.input_norm, vector(Weight::kInputNorm, l));
+    LEVADA_ASSIGN_OR_RETURN(layer.post_norm, vector(Weight::kPostNorm, l));
+    if (config_.qk_norm) {
+      LEVADA_ASSIGN_OR_RETURN(layer.q_norm, vector(Weight::kQNorm, l));
+      LEVADA_ASSIGN_OR_RETURN(layer.k_norm, vector(Weight::kKNorm, l));
+    }
+    LEVADA_ASSIGN_OR_RETURN(layer.qkv, matrix({Weight::kQ, Weight::kK, Weight::kV}, l));
+    LEVADA_ASSIGN_OR_RETURN(layer.o, matrix({Weight::kO}, l));
+    LEVADA_ASSIGN_OR_RETURN(layer.gate_up, matrix({Weight::kGate, Weight::kUp}, l));
+    LEVADA_ASSIGN_OR_RETURN(layer.down, matrix({Weight::kDown}, l));
+    return layer;
+  }
+
+ private:
+  Result<std::byte*> allocate(std::int64_t bytes) {
+    LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<device::DeviceBuffer> buffer,
+                            device_.allocate(static_cast<std::size_t>(bytes)));
+    into_.bytes_ += bytes;
+    into_.buffers_.push_back(std::move(buffer));
+    return static_cast<std::byte*>(into_.buffers_.back()->data());
+  }
+  Status send(void* to, std::int64_t bytes) {
+    LEVADA_RETURN_IF_ERROR(stream_->copy(to, staging_->data(), static_cast<std::size_t>(bytes)));
+    return stream_->synchronize();  // the staging buffer is filled anew
+  }
+
+  DecoderSource& source_;
+  const ModelConfig& config_;
+  const DType dtype_;
+  device::Device& device_;
+  CudaWeights& into_;
+  std::unique_ptr<device::Stream> stream_;
+  std::unique_ptr<device::DeviceBuffer> staging_;
+};
+
+Result<CudaWeights> CudaWeights::load(DecoderSource& source, DType dtype, device::Device& device) {
+  CudaWeights weights;
+  Loader loader(source, dtype, device, weights);
+  LEVADA_RETURN_IF_ERROR(loader.open());
+  LEVADA_ASSIGN_OR_RETURN(weights.embedding, loader.matrix({Weight::kEmbedding}));
+  LEVADA_ASSIGN_OR_RETURN(weights.final_norm, loader.vector(Weight::kFinalNorm));
+  weights.head = weights.embedding;
+  if (!source.config().tied) {
+    LEVADA_ASSIGN_OR_RETURN(weights.head, loader.matrix({Weight::kHead}));
+  }
+  LEVADA_ASSIGN_OR_RETURN(weights.cos_sin, loader.cos_sin());
+  for (std::int64_t l = 0; l < source.config().layers; ++l) {
+    LEVADA_ASSIGN_OR_RETURN(CudaLayerWeights layer, loader.layer(l));
+    weights.layers.push_back(std::move(layer));
+  }
+  return weights;
+}
+
+}  // namespace levada::model

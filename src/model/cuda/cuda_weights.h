@@ -1,0 +1,34 @@
+// What: a decoder's weights in device memory, in the form its kernels take: q, k, v as one matrix, gate and up as one.
+// Owner: the CUDA model; views borrow.
+// Thread: loading on the caller's; afterwards immutable.
+// Invariant: matrices have the model's float type, norm weights are float32. One allocation per matrix: a view's address
+// never changes.
+#pragma once
+
+#include <vector>
+
+#include "model/cuda/factory.h"
+
+namespace levada::model {
+
+struct CudaLayerWeights {
+  device::TensorView input_norm, post_norm, q_norm, k_norm;  // f32; q_norm, k_norm without data where there are none
+  device::TensorView qkv, o, gate_up, down;
+};
+
+class CudaWeights {
+ public:
+  // kResourceExhausted with the bytes when they don't fit.
+  static Result<CudaWeights> load(DecoderSource& source, DType dtype, device::Device& device);
+
+  device::TensorView embedding, final_norm, head, cos_sin;
+  std::vector<CudaLayerWeights> layers;
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  class Loader;
+  std::vector<std::unique_ptr<device::DeviceBuffer>> buffers_;
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace levada::model

@@ -1,0 +1,42 @@
+// What: the border between the model room, which reads checkpoints, and the CUDA decoder in liblevada_cuda.so.
+// Owner: the model room makes the source and keeps it until the factory has returned.
+// Thread: the caller's.
+// Invariant: module and binary come from the same build; only abstract classes and plain structs cross the border.
+#pragma once
+
+#include "device/device.h"
+#include "model/checkpoint.h"
+#include "model/model.h"
+
+namespace levada::model {
+
+// A checked checkpoint as the CUDA decoder reads it.
+class DecoderSource {
+ public:
+  virtual ~DecoderSource() = default;
+  virtual const ModelConfig& config() const = 0;
+  virtual const core::ModelInfo& info() const = 0;
+  // Rows [first, first + count) of a matrix, or elements of a vector, in model order (rotary halves apart), as `dtype`
+  // (float32, bfloat16 or float16) into host memory.
+  virtual void read(Weight weight, std::int64_t layer, std::int64_t first, std::int64_t count, DType dtype,
+                    void* out) = 0;
+  // [context, head_dim] f32: half cosines, half sines.
+  virtual void fill_cos_sin(float* out) = 0;
+};
+
+struct CudaModelOptions {
+  DType dtype = DType::kBF16;  // weights, activations and KV planes
+  std::int32_t page_size_tokens = 16;
+  std::int32_t max_graph_rows = 512;  // decode steps of up to so many rows run as recorded graphs; 0: none do
+};
+
+// Through liblevada_cuda.so; kUnavailable without it.
+Result<std::unique_ptr<Model>> make_cuda_model(DecoderSource& source, const CudaModelOptions& options,
+                                               device::Device& device);
+
+inline constexpr const char* kMakeCudaModel = "levada_make_cuda_model";
+// Writes a Model on `device`, or why there is none, into `result`.
+using MakeCudaModel = void(DecoderSource& source, const CudaModelOptions& options, device::Device& device,
+                           Result<std::unique_ptr<Model>>* result);
+
+}  // namespace levada::model

@@ -1,0 +1,71 @@
+#include "model/cuda/step_inputs.h"
+
+#include <algorithm>
+
+namespace levada::model {
+
+Result<StepInputs> StepInputs::make(device::Device& device, std::int64_t max_rows, std::int64_t max_table_entries) {
+  StepInputs inputs;
+  inputs.max_rows_ = max_rows;
+  inputs.max_table_entries_ = max_table_entries;
+  const auto bytes = static_cast<std::size_t>(static_cast<std::int64_t>(kArrays) * max_rows + max_table_entries) * 4;
+  LEVADA_ASSIGN_OR_RETURN(inputs.device_, device.allocate(bytes));
+  for (Block& block : inputs.blocks_) {
+    LEVADA_ASSIGN_OR_RETURN(block.pinned, device.allocate_pinned(bytes));
+    LEVADA_ASSIGN_OR_RETURN(block.sent, device.make_event());
+  }
+  return inputs;
+}
+
+bool StepInputs::fits(const core::StepPlan& plan, std::int32_t padded_rows) const {
+  return padded_rows <= max_rows_ && static_cast<std::int64_t>(plan.block_tables.size()) <= max_table_entries_;
+}
+
+StepArrays StepInputs::arrays_at(std::int32_t* first, std::int32_t padded_rows) {
+  std::int32_t* at[kArrays + 1];
+  for (std::size_t i = 0; i <= kArrays; ++i) at[i] = first + i * static_cast<std::size_t>(padded_rows);
+  return {at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7]};
+}
+
+StepArrays StepInputs::arrays(std::int32_t padded_rows) const {
+  return arrays_at(static_cast<std::int32_t*>(device_->data()), padded_rows);
+}
+
+Result<StepArrays> StepInputs::upload(const core::StepPlan& plan, std::int32_t padded_rows, std::int32_t page_size,
+                                      device::Stream& stream) {
+  LEVADA_CHECK(fits(plan, padded_rows), "a step that fits");
+  Block& block = blocks_[next_];
+  next_ = (next_ + 1) % blocks_.size();
+  if (block.sent->recorded()) LEVADA_RETURN_IF_ERROR(block.sent->wait());
+
+  auto* const first = static_cast<std::int32_t*>(block.pinned->data());
+  const StepArrays host = arrays_at(first, padded_rows);
+  const auto rows = static_cast<std::int32_t>(plan.tokens.size());
+  std::copy(plan.tokens.begin(), plan.tokens.end(), host.ids);
+  std::copy(plan.positions.begin(), plan.positions.end(), host.positions);
+  std::fill(host.sources, host.sources + padded_rows, -1);
+  for (const core::FutureToken& future : plan.future_tokens) host.sources[future.row] = future.previous_sample;
+  for (const core::PlanSlice& slice : plan.slices) {
+    const std::int32_t* table = plan.block_tables.data() + slice.block_table_first;
+    for (std::int32_t i = 0; i < slice.range.count; ++i) {
+      const std::int32_t row = slice.first_row + i, position = slice.range.first + i;
+      host.slots[row] = table[position / page_size] * page_size + position % page_size;
+      host.lengths[row] = position + 1;
+      host.table_first[row] = slice.block_table_first;
+    }
+  }
+  for (std::int32_t row = rows; row < padded_rows; ++row) {
+    host.ids[row] = host.positions[row] = host.lengths[row] = host.table_first[row] = 0;
+    host.slots[row] = -1;
+  }
+  std::fill(host.sample_rows, host.sample_rows + padded_rows, 0);
+  for (std::size_t i = 0; i < plan.samples.size(); ++i) host.sample_rows[i] = plan.samples[i].row;
+  std::copy(plan.block_tables.begin(), plan.block_tables.end(), host.block_tables);
+
+  const std::size_t used = kArrays * static_cast<std::size_t>(padded_rows) + plan.block_tables.size();
+  LEVADA_RETURN_IF_ERROR(stream.copy(device_->data(), first, used * sizeof(std::int32_t)));
+  LEVADA_RETURN_IF_ERROR(stream.record(*block.sent));
+  return arrays(padded_rows);
+}
+
+}  // namespace levada::model

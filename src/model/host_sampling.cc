@@ -1,0 +1,67 @@
+#include "model/host_sampling.h"
+
+#include "model/model.h"
+
+namespace levada::model {
+namespace {
+
+class ReadyTokens final : public SampledTokens {
+ public:
+  explicit ReadyTokens(std::vector<core::Token> tokens) : tokens_(std::move(tokens)) {}
+  Result<std::vector<core::Token>> wait() override { return std::move(tokens_); }
+
+ private:
+  std::vector<core::Token> tokens_;
+};
+
+}  // namespace
+
+std::unique_ptr<SampledTokens> ready_tokens(std::vector<core::Token> tokens) {
+  return std::make_unique<ReadyTokens>(std::move(tokens));
+}
+
+std::vector<std::int32_t> sampled_rows(const core::StepPlan& plan) {
+  std::vector<std::int32_t> rows;
+  for (const core::SampleRow& sample : plan.samples) rows.push_back(sample.row);
+  return rows;
+}
+
+kernels::SampleParams sample_params(const core::StepPlan& plan, std::size_t i, std::vector<std::int32_t>& output) {
+  const core::SampleRow& row = plan.samples[i];
+  const auto history =
+      std::span(plan.history)
+          .subspan(static_cast<std::size_t>(row.history_first), static_cast<std::size_t>(row.history_tokens));
+  output.assign(history.begin() + row.history_prompt_tokens, history.end());
+  if (row.append_input_to_history) output.push_back(plan.tokens[static_cast<std::size_t>(row.row)]);
+  kernels::SampleParams params;
+  params.temperature = row.temperature;
+  params.top_p = row.top_p;
+  params.min_p = row.min_p;
+  params.top_k = row.top_k;
+  params.frequency_penalty = row.frequency_penalty;
+  params.presence_penalty = row.presence_penalty;
+  params.repetition_penalty = row.repetition_penalty;
+  params.prompt_history = history.first(static_cast<std::size_t>(row.history_prompt_tokens));
+  params.output_history = output;
+  params.banned = std::span(plan.banned)
+                      .subspan(static_cast<std::size_t>(row.banned_first), static_cast<std::size_t>(row.banned_count));
+  params.seed = row.seed;
+  params.position = row.position;
+  return params;
+}
+
+std::vector<core::Token> sample_on_host(const core::StepPlan& plan, const device::TensorView& logits,
+                                        kernels::Ops& ops) {
+  LEVADA_CHECK(logits.rank == 2 && logits.shape[0] == static_cast<std::int64_t>(plan.samples.size()),
+               "one row of logits per sample");
+  std::vector<core::Token> tokens;
+  std::vector<std::int32_t> output;
+  for (std::size_t i = 0; i < plan.samples.size(); ++i) {
+    auto* values = logits.as<float>() + static_cast<std::int64_t>(i) * logits.strides[0];
+    tokens.push_back(
+        ops.sample(device::TensorView::of(values, DType::kF32, {logits.shape[1]}), sample_params(plan, i, output)));
+  }
+  return tokens;
+}
+
+}  // namespace levada::model

@@ -1,0 +1,24 @@
+// What: tokens chosen on the host from logits that are there: the CPU model's way, and the twin of sampling on a device.
+// Owner: none, functions over the caller's plan and logits.
+// Thread: any, one at a time per table of kernels.
+// Invariant: row i of the logits belongs to plan.samples[i]; what is chosen depends on that row and its SampleRow alone.
+#pragma once
+
+#include <vector>
+
+#include "core/step_plan.h"
+#include "kernels/ops.h"
+
+namespace levada::model {
+
+// The rows of plan.tokens whose logits are wanted, in the order of plan.samples.
+std::vector<std::int32_t> sampled_rows(const core::StepPlan& plan);
+
+// Parameters of plan.samples[i]; `output` is memory for the history, borrowed by the result.
+kernels::SampleParams sample_params(const core::StepPlan& plan, std::size_t i, std::vector<std::int32_t>& output);
+
+// logits f32 [plan.samples.size(), V] in host memory, clobbered.
+std::vector<core::Token> sample_on_host(const core::StepPlan& plan, const device::TensorView& logits,
+                                        kernels::Ops& ops);
+
+}  // namespace levada::model

@@ -1,0 +1,22 @@
+#include "store/piece_hash.h"
+
+#include <vector>
+
+#include "base/hash.h"
+
+namespace levada::store {
+
+std::uint64_t piece_hash(std::span<const std::byte> bytes) {
+  std::vector<std::uint64_t> pieces(piece_count(bytes.size()));
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const std::span<const std::byte> rest = bytes.subspan(i * kPieceBytes);
+    pieces[i] = hash64(i + 1 == pieces.size() ? rest : rest.first(kPieceBytes));
+  }
+  return fold_pieces(pieces);
+}
+
+std::uint64_t fold_pieces(std::span<const std::uint64_t> pieces) {
+  return pieces.size() == 1 ? pieces.front() : hash64(std::as_bytes(pieces));
+}
+
+}  // namespace levada::store

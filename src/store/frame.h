@@ -29,7 +29,7 @@ enum class Op : std::uint8_t {
   kRemovePrefix = 6,
   kLease = 7,
   kRelease = 8,  // has no reply
-  kLocate = 9,   // a lease, and where the bytes lie for one-sided reads
+  kLocate = 9,   // a lease, and where the bytes lie, for reads over UCX
   kMemory = 10,  // what such a reader must know of the arena's memory
 };
 

@@ -1,8 +1,10 @@
 #include "store/ucx_memory.h"
 
 #include <poll.h>
+#include <sys/random.h>
 #include <ucp/api/ucp.h>
 
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +13,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/secret.h"
 #include "base/thread.h"
 
 namespace levada::store {
@@ -18,11 +21,24 @@ namespace {
 
 constexpr std::uint32_t kDescriptionMagic = 0x3158554C;  // "LUX1"
 constexpr int kReaderTurnMs = 5, kServerTurnMs = 1000;
+constexpr unsigned kRequestId = 1, kBytesId = 2;  // of the two active messages
+constexpr int kMostSends = 1024;                  // under way at a time; what comes beyond is left unanswered
 
 struct DescriptionHead {
-  std::uint32_t magic, key_bytes;
+  std::uint32_t magic, zero;
   std::uint64_t base, bytes;
+  std::array<std::uint64_t, 2> secret;  // whoever shows it has shown the store's token
 };
+
+// A reader's only message. Its answer is the bytes, with `number` as header.
+struct ReadRequest {
+  std::array<std::uint64_t, 2> secret;
+  std::uint64_t number, address, bytes;
+};
+
+bool inside(const DescriptionHead& memory, std::uint64_t address, std::uint64_t bytes) {
+  return bytes <= memory.bytes && address >= memory.base && address - memory.base <= memory.bytes - bytes;
+}
 
 Status failed(const char* what, ucs_status_t status) {
   return unavailable(std::string("UCX: ") + what + ": " + ucs_status_string(status));
@@ -41,7 +57,7 @@ class Worker {
     if (is_loopback(host)) ucp_config_modify(config, "NET_DEVICES", "lo");
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES;
-    params.features = UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP;
+    params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;  // without RMA UCX serves no other address
     const ucs_status_t status = ucp_init(&params, config, &made->context_);
     ucp_config_release(config);
     if (status != UCS_OK) return failed("starting", status);
@@ -57,6 +73,16 @@ class Worker {
   ~Worker() {
     if (worker_ != nullptr) ucp_worker_destroy(worker_);
     if (context_ != nullptr) ucp_cleanup(context_);
+  }
+  // Both sides speak in active messages with a header.
+  Status on_message(unsigned id, ucp_am_recv_callback_t callback, void* self) const {
+    ucp_am_handler_param_t handler{};
+    handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    handler.id = id;
+    handler.cb = callback;
+    handler.arg = self;
+    const ucs_status_t set = ucp_worker_set_am_recv_handler(worker_, &handler);
+    return set == UCS_OK ? Status() : failed("setting a handler", set);
   }
   // Progress, or a short sleep until there may be some.
   void turn(int most_ms) const {
@@ -98,6 +124,7 @@ class Export final : public UcxExport {
       return {StatusCode::kFailedPrecondition, "this UCX can't register memory of a GPU", "store_ucx_url"};
     if (const ucs_status_t mapped = ucp_mem_map(worker_->context(), &map, &memory_); mapped != UCS_OK)
       return failed("registering the arena", mapped);
+    LEVADA_RETURN_IF_ERROR(worker_->on_message(kRequestId, &Export::on_request, this));
     LEVADA_RETURN_IF_ERROR(describe(bytes));
     thread_ = Thread("ucx", [this] {
       while (!stopping_.load()) worker_->turn(kServerTurnMs);
@@ -108,15 +135,10 @@ class Export final : public UcxExport {
 
  private:
   Status describe(std::span<const std::byte> bytes) {
-    void* key = nullptr;
-    std::size_t key_bytes = 0;
-    if (const ucs_status_t packed = ucp_rkey_pack(worker_->context(), memory_, &key, &key_bytes); packed != UCS_OK)
-      return failed("packing the arena's key", packed);
-    const DescriptionHead head{kDescriptionMagic, static_cast<std::uint32_t>(key_bytes),
-                               reinterpret_cast<std::uintptr_t>(bytes.data()), bytes.size()};
-    description_.assign(reinterpret_cast<const char*>(&head), sizeof head);
-    description_.append(static_cast<const char*>(key), key_bytes);
-    ucp_rkey_buffer_release(key);
+    head_ = {kDescriptionMagic, 0, reinterpret_cast<std::uintptr_t>(bytes.data()), bytes.size(), {}};
+    if (::getrandom(head_.secret.data(), sizeof head_.secret, 0) != sizeof head_.secret)
+      return unavailable("the system gives no random numbers");
+    description_.assign(reinterpret_cast<const char*>(&head_), sizeof head_);
     ucp_address_t* address = nullptr;
     std::size_t address_bytes = 0;
     if (const ucs_status_t got = ucp_worker_get_address(worker_->get(), &address, &address_bytes); got != UCS_OK)
@@ -125,10 +147,51 @@ class Export final : public UcxExport {
     ucp_worker_release_address(worker_->get(), address);
     return {};
   }
+  // One answer under way; its header has to stay until it is sent.
+  struct Send {
+    Export* owner;
+    std::uint64_t number;
+  };
+  static ucs_status_t on_request(void* self, const void* header, std::size_t header_bytes, void*, std::size_t,
+                                 const ucp_am_recv_param_t* param) {
+    auto& owner = *static_cast<Export*>(self);
+    ReadRequest request;
+    if (header_bytes != sizeof request || (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0) return UCS_OK;
+    std::memcpy(&request, header, sizeof request);
+    const auto text = [](const auto& secret) {
+      return std::string_view(reinterpret_cast<const char*>(secret.data()), sizeof secret);
+    };
+    if (!equal_in_constant_time(text(request.secret), text(owner.head_.secret))) return UCS_OK;
+    if (!inside(owner.head_, request.address, request.bytes) || owner.sends_ >= kMostSends) return UCS_OK;
+    owner.send(param->reply_ep, request);
+    return UCS_OK;
+  }
+  void send(ucp_ep_h to, const ReadRequest& request) {
+    auto* const under_way = new Send{this, request.number};
+    ucp_request_param_t params{};
+    params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+    params.flags = UCP_AM_SEND_FLAG_RNDV;  // the reader fetches the bytes as soon as it has a place for them
+    params.user_data = under_way;
+    params.cb.send = [](void* done, ucs_status_t, void* user) {  // a reader that has gone is nobody's failure
+      finish(static_cast<Send*>(user));
+      ucp_request_free(done);
+    };
+    ++sends_;
+    const void* const bytes = reinterpret_cast<const void*>(static_cast<std::uintptr_t>(request.address));
+    void* const started =
+        ucp_am_send_nbx(to, kBytesId, &under_way->number, sizeof under_way->number, bytes, request.bytes, &params);
+    if (started == nullptr || UCS_PTR_IS_ERR(started)) finish(under_way);
+  }
+  static void finish(Send* under_way) {
+    --under_way->owner->sends_;
+    delete under_way;
+  }
 
   std::unique_ptr<Worker> worker_;
   ucp_mem_h memory_ = nullptr;
+  DescriptionHead head_{};
   std::string description_;
+  int sends_ = 0;  // the thread's
   std::atomic<bool> stopping_{false};
   Thread thread_;
 };
@@ -136,17 +199,13 @@ class Export final : public UcxExport {
 class Reader final : public UcxReader {
  public:
   explicit Reader(std::unique_ptr<Worker> worker) : worker_(std::move(worker)) {}
-  ~Reader() override {
-    if (key_ != nullptr) ucp_rkey_destroy(key_);
-    close();
-  }
+  ~Reader() override { close(); }
   Status connect(std::string_view description) {
-    if (description.size() < sizeof head_) return data_loss("the store describes its memory in too few bytes");
+    if (description.size() <= sizeof head_) return data_loss("the store describes its memory in too few bytes");
     std::memcpy(&head_, description.data(), sizeof head_);
-    description.remove_prefix(sizeof head_);
-    if (head_.magic != kDescriptionMagic || head_.key_bytes == 0 || head_.key_bytes >= description.size())
-      return data_loss("the store's description of its memory is damaged");
-    const std::string address(description.substr(head_.key_bytes));
+    if (head_.magic != kDescriptionMagic) return data_loss("the store's description of its memory is damaged");
+    const std::string address(description.substr(sizeof head_));
+    LEVADA_RETURN_IF_ERROR(worker_->on_message(kBytesId, &Reader::on_bytes, this));
     ucp_ep_params_t params{};
     params.field_mask =
         UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -155,34 +214,29 @@ class Reader final : public UcxReader {
     params.err_handler = {[](void* self, ucp_ep_h, ucs_status_t) { static_cast<Reader*>(self)->broken_ = true; }, this};
     if (const ucs_status_t made = ucp_ep_create(worker_->get(), &params, &peer_); made != UCS_OK)
       return failed("connecting to the store's memory", made);
-    if (const ucs_status_t got = ucp_ep_rkey_unpack(peer_, description.data(), &key_); got != UCS_OK)
-      return failed("the key of the store's memory", got);
     return {};
   }
   Status read(std::uint64_t address, std::span<std::byte> to, std::int64_t deadline_us, const Clock& clock) override {
     if (to.empty()) return {};
-    if (to.size() > head_.bytes || address < head_.base || address - head_.base > head_.bytes - to.size())
-      return data_loss("the store names bytes outside its memory");
+    if (!inside(head_, address, to.size())) return data_loss("the store names bytes outside its memory");
     if (broken_ || peer_ == nullptr) return unavailable("UCX: the store's memory can't be reached any more");
+    const ReadRequest request{head_.secret, ++number_, address, to.size()};
+    wanted_ = to;
+    state_ = UCS_INPROGRESS;
     ucp_request_param_t params{};
-    void* const request = ucp_get_nbx(peer_, to.data(), to.size(), address, key_, &params);
-    if (UCS_PTR_IS_ERR(request)) return failed("reading", UCS_PTR_STATUS(request));
-    if (request == nullptr) return {};
-    bool late = false;
-    while (ucp_request_check_status(request) == UCS_INPROGRESS) {
-      worker_->turn(kReaderTurnMs);
-      if (!late && !broken_ && clock.now_us() <= deadline_us) continue;
-      // Ending the connection ends the read; the destination stays ours until that is certain.
-      late = true;
-      close();
-      break;
-    }
-    while (ucp_request_check_status(request) == UCS_INPROGRESS) worker_->turn(kReaderTurnMs);
-    const ucs_status_t status = ucp_request_check_status(request);
-    ucp_request_free(request);
-    if (status == UCS_OK && !late) return {};
-    close();
-    return failed("reading", status == UCS_OK ? UCS_ERR_TIMED_OUT : status);
+    params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    params.flags = UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY;
+    void* const asked = ucp_am_send_nbx(peer_, kRequestId, &request, sizeof request, nullptr, 0, &params);
+    if (UCS_PTR_IS_ERR(asked)) return failed("asking for bytes", UCS_PTR_STATUS(asked));
+    while (state_ == UCS_INPROGRESS && !broken_ && clock.now_us() <= deadline_us) worker_->turn(kReaderTurnMs);
+    wanted_ = {};
+    const ucs_status_t status = state_ == UCS_INPROGRESS ? UCS_ERR_TIMED_OUT : state_;
+    // Ending the connection ends the transfer; the destination stays ours until that is certain.
+    if (status != UCS_OK) close();
+    while (asked != nullptr && ucp_request_check_status(asked) == UCS_INPROGRESS) worker_->turn(kReaderTurnMs);
+    if (asked != nullptr) ucp_request_free(asked);
+    while (receiving_) worker_->turn(kReaderTurnMs);
+    return status == UCS_OK ? Status() : failed("reading", status);
   }
   std::string transports() const override {
     char* text = nullptr;
@@ -206,6 +260,36 @@ class Reader final : public UcxReader {
   }
 
  private:
+  static ucs_status_t on_bytes(void* self, const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
+                               const ucp_am_recv_param_t* param) {
+    auto& reader = *static_cast<Reader*>(self);
+    std::uint64_t number = 0;
+    if (header_bytes == sizeof number) std::memcpy(&number, header, sizeof number);
+    // What nobody waits for, or waits for no more, is thrown away.
+    if (number != reader.number_ || reader.receiving_ || reader.wanted_.empty() || bytes != reader.wanted_.size())
+      return UCS_OK;
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
+      std::memcpy(reader.wanted_.data(), data, bytes);
+      reader.state_ = UCS_OK;
+      return UCS_OK;
+    }
+    ucp_request_param_t params{};
+    params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+    params.user_data = self;
+    params.cb.recv_am = [](void* done, ucs_status_t status, std::size_t, void* user) {
+      auto& owner = *static_cast<Reader*>(user);
+      owner.state_ = status;
+      owner.receiving_ = false;
+      ucp_request_free(done);
+    };
+    reader.receiving_ = true;
+    void* const started = ucp_am_recv_data_nbx(reader.worker_->get(), data, reader.wanted_.data(), bytes, &params);
+    if (UCS_PTR_IS_ERR(started)) {
+      reader.receiving_ = false;
+      reader.state_ = UCS_PTR_STATUS(started);
+    }
+    return UCS_INPROGRESS;
+  }
   void close() {
     if (peer_ == nullptr) return;
     ucp_request_param_t force{};
@@ -220,8 +304,11 @@ class Reader final : public UcxReader {
   std::unique_ptr<Worker> worker_;
   DescriptionHead head_{};
   ucp_ep_h peer_ = nullptr;
-  ucp_rkey_h key_ = nullptr;
   bool broken_ = false;
+  std::uint64_t number_ = 0;     // of the last read
+  std::span<std::byte> wanted_;  // empty: nobody waits
+  bool receiving_ = false;       // UCX is filling wanted_
+  ucs_status_t state_ = UCS_OK;  // of the read
 };
 
 }  // namespace

@@ -1,8 +1,9 @@
-// What: UcxExport and UcxReader, one-sided reads of another process's memory through UCX: RDMA, shared memory or TCP.
+// What: UcxExport and UcxReader, reads of another process's memory through UCX: RDMA or TCP.
 // Owner: the export belongs to the StoreServer, a reader to the UcxStore of one connection.
 // Thread: UcxExport has its own; calls of one UcxReader must not overlap.
-// Invariant: the memory is exported for reading alone. After a failed read nothing writes to its destination any more.
-// UCX itself knows no token: whoever reaches its sockets is trusted by it, so they belong on an inner network.
+// Invariant: only who knows the description's secret is answered, and only with bytes of the exported memory. After a failed
+// read nothing writes to its destination any more. UCX's protocol is not hardened: its sockets belong on an inner network.
+// The bytes go by rendezvous, so that over RDMA no processor copies them.
 // ucx_missing.cc stands in for ucx_memory.cc where UCX is not installed.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What: UcxStore, an ObjectStore whose client reads objects out of the server's memory itself, over UCX.
+// What: UcxStore, an ObjectStore whose client gets objects out of the server's memory over UCX.
 // Owner: whoever opened it; leases must end before it.
 // Thread: any; calls take turns.
 // Invariant: requests, puts and removals are RemoteStore's, over the same connection. An object is read only under a lease

@@ -79,6 +79,7 @@ class CudaModel final : public Model {
   CudaWeights weights_;
   std::unique_ptr<cuda::Linears> linears_;
   std::unique_ptr<cuda::PagedAttention> attention_;
+  std::unique_ptr<cuda::ChunkAttention> chunks_;  // null where there is no such kernel
   std::unique_ptr<CudaLayers> eager_layers_, graph_layers_;
   StepInputs eager_inputs_, graph_inputs_;
   std::unique_ptr<device::DeviceBuffer> logits_, samples_;  // f32 [kMaxSamples, V], i32 [kMaxSamples]
@@ -93,8 +94,9 @@ class CudaModel final : public Model {
 class CudaForward final : public Forward {
  public:
   CudaForward(CudaModel& model, const core::StepPlan& plan, PagedKvPool& pool, std::int32_t graph_rows,
-              StepArrays arrays)
+              StepArrays arrays, cuda::ChunkAttention* chunks)
       : model_(model),
+        chunks_(chunks),
         plan_(plan),
         pool_(pool),
         graph_rows_(graph_rows),
@@ -105,7 +107,7 @@ class CudaForward final : public Forward {
     LEVADA_CHECK(layer == next_layer_ && layer < model_.config_.layers, "layers run in order, each once");
     if (layer == 0) LEVADA_RETURN_IF_ERROR(layers().embed(arrays_, rows_, samples(), model_.stream()));
     ++next_layer_;
-    return layers().layer(layer, arrays_, rows_, pool_, model_.stream());
+    return layers().layer(layer, arrays_, rows_, pool_, chunks_, model_.stream());
   }
 
   Status all_layers() override {
@@ -175,6 +177,7 @@ class CudaForward final : public Forward {
   }
 
   CudaModel& model_;
+  cuda::ChunkAttention* const chunks_;  // planned for this step, or null
   const core::StepPlan& plan_;
   PagedKvPool& pool_;
   const std::int32_t graph_rows_, rows_;
@@ -201,6 +204,16 @@ Status CudaModel::open(DecoderSource& source) {
   LEVADA_ASSIGN_OR_RETURN(attention_, cuda::PagedAttention::create(
                                           device_, static_cast<int>(config_.heads), static_cast<int>(config_.kv_heads),
                                           static_cast<int>(config_.head_dim), std::max(options_.max_graph_rows, 1)));
+  if (cuda::ChunkAttention::supports(options_.dtype, static_cast<int>(config_.head_dim))) {
+    LEVADA_ASSIGN_OR_RETURN(chunks_, cuda::ChunkAttention::create(
+                                         device_, static_cast<int>(config_.heads), static_cast<int>(config_.kv_heads),
+                                         static_cast<int>(config_.head_dim), options_.page_size_tokens));
+  } else {
+    LEVADA_LOG_WARN(
+        "prompts are attended row by row, slowly: the tensor-core kernel takes bfloat16 and heads of 64 or "
+        "128, not ",
+        to_string(options_.dtype), " and ", config_.head_dim);
+  }
   LEVADA_ASSIGN_OR_RETURN(eager_layers_, CudaLayers::make(config_, weights_, options_.dtype, kMaxStepRows, *linears_,
                                                           *attention_, device_));
   LEVADA_ASSIGN_OR_RETURN(graph_layers_,
@@ -213,7 +226,9 @@ Status CudaModel::open(DecoderSource& source) {
   results_ = std::make_shared<ResultSlots>(device_, kMaxSamples);
   const double mib = 1 << 20;
   LEVADA_LOG_INFO("on ", device_.name(), ": weights ", static_cast<std::int64_t>(weights_.bytes() / mib),
-                  " MiB, products ", static_cast<std::int64_t>(linears_->bytes() / mib), " MiB, activations ",
+                  " MiB, products ", static_cast<std::int64_t>(linears_->bytes() / mib), " MiB, attention ",
+                  static_cast<std::int64_t>((attention_->bytes() + (chunks_ ? chunks_->bytes() : 0)) / mib),
+                  " MiB, activations ",
                   static_cast<std::int64_t>((eager_layers_->bytes() + graph_layers_->bytes()) / mib), " MiB, logits ",
                   static_cast<std::int64_t>(logits_->size_bytes() / mib), " MiB");
   return {};
@@ -234,7 +249,7 @@ Status CudaModel::decode_launches(std::int32_t rows, const PagedKvPool& pool) {
   LEVADA_RETURN_IF_ERROR(
       graph_layers_->embed(arrays, rows, static_cast<const std::int32_t*>(samples_->data()), stream()));
   for (int l = 0; l < config_.layers; ++l) {
-    LEVADA_RETURN_IF_ERROR(graph_layers_->layer(l, arrays, rows, pool, stream()));
+    LEVADA_RETURN_IF_ERROR(graph_layers_->layer(l, arrays, rows, pool, nullptr, stream()));
   }
   LEVADA_RETURN_IF_ERROR(graph_layers_->logits(arrays, rows, logits_of(rows), stream()));
   return cuda::argmax(logits_of(rows), samples_of(rows), stream());
@@ -253,7 +268,7 @@ Result<std::unique_ptr<Forward>> CudaModel::begin(const core::StepPlan& plan, Kv
   auto* own = dynamic_cast<PagedKvPool*>(&pool);
   LEVADA_CHECK(own != nullptr && own->layout().identity() == layout_.identity(), "a pool made by this model");
   const StepLimits limits{config_.vocabulary, info_.context_length_tokens, own->pages(), layout_.page_size_tokens()};
-  LEVADA_RETURN_IF_ERROR(StepGeometry::make(plan, limits).status());
+  LEVADA_ASSIGN_OR_RETURN(const StepGeometry geometry, StepGeometry::make(plan, limits));
   const std::size_t sampled = std::exchange(sampled_, 0);  // a step that fails from here on leaves no tokens
   for (const core::FutureToken& future : plan.future_tokens) {
     if (future.previous_sample < 0 || static_cast<std::size_t>(future.previous_sample) >= sampled) {
@@ -272,7 +287,9 @@ Result<std::unique_ptr<Forward>> CudaModel::begin(const core::StepPlan& plan, Kv
   LEVADA_ASSIGN_OR_RETURN(
       const StepArrays arrays,
       inputs.upload(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(rows), layout_.page_size_tokens(), *stream_));
-  return std::unique_ptr<Forward>(std::make_unique<CudaForward>(*this, plan, *own, bucket, arrays));
+  cuda::ChunkAttention* const chunks = plan.tokens.size() > plan.slices.size() ? chunks_.get() : nullptr;
+  if (chunks != nullptr) LEVADA_RETURN_IF_ERROR(chunks->plan(geometry.batch(), *stream_));
+  return std::unique_ptr<Forward>(std::make_unique<CudaForward>(*this, plan, *own, bucket, arrays, chunks));
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ Status CudaLayers::embed(const StepArrays& arrays, std::int32_t rows, const std:
 }
 
 Status CudaLayers::layer(int layer, const StepArrays& arrays, std::int32_t rows, const PagedKvPool& pool,
-                         cuda::ChunkAttention* chunks, cudaStream_t stream) {
+                         cuda::FlashAttention* flash, cudaStream_t stream) {
   const CudaLayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
   const TensorView h = hidden(rows);
   const TensorView qkv = rows_of(*qkv_, rows, w.qkv.shape[0]);
@@ -87,8 +87,8 @@ Status CudaLayers::layer(int layer, const StepArrays& arrays, std::int32_t rows,
   q.strides[0] = qkv.strides[0];
   const float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
   const cuda::AttentionRows where{arrays.lengths, arrays.table_first, arrays.block_tables};
-  LEVADA_RETURN_IF_ERROR(chunks != nullptr ? chunks->run(q, k_plane, v_plane, scale, attended, stream)
-                                           : attention_.run(q, where, k_plane, v_plane, scale, attended, stream));
+  LEVADA_RETURN_IF_ERROR(flash != nullptr ? flash->run(q, k_plane, v_plane, scale, attended, stream)
+                                          : attention_.run(q, where, k_plane, v_plane, scale, attended, stream));
   LEVADA_RETURN_IF_ERROR(linears_.run(
       {.x = attended, .w = w.o, .w_scale = {}, .norm = {}, .end = cuda::LinearEnd::kAdd, .out = h}, stream));
   LEVADA_RETURN_IF_ERROR(linears_.run({.x = h,

@@ -79,7 +79,7 @@ class CudaModel final : public Model {
   CudaWeights weights_;
   std::unique_ptr<cuda::Linears> linears_;
   std::unique_ptr<cuda::PagedAttention> attention_;
-  std::unique_ptr<cuda::ChunkAttention> chunks_;  // null where there is no such kernel
+  std::unique_ptr<cuda::FlashAttention> flash_;  // null where there is no such kernel
   std::unique_ptr<CudaLayers> eager_layers_, graph_layers_;
   StepInputs eager_inputs_, graph_inputs_;
   std::unique_ptr<device::DeviceBuffer> logits_, samples_;  // f32 [kMaxSamples, V], i32 [kMaxSamples]
@@ -94,9 +94,9 @@ class CudaModel final : public Model {
 class CudaForward final : public Forward {
  public:
   CudaForward(CudaModel& model, const core::StepPlan& plan, PagedKvPool& pool, std::int32_t graph_rows,
-              StepArrays arrays, cuda::ChunkAttention* chunks)
+              StepArrays arrays, cuda::FlashAttention* flash)
       : model_(model),
-        chunks_(chunks),
+        flash_(flash),
         plan_(plan),
         pool_(pool),
         graph_rows_(graph_rows),
@@ -107,7 +107,7 @@ class CudaForward final : public Forward {
     LEVADA_CHECK(layer == next_layer_ && layer < model_.config_.layers, "layers run in order, each once");
     if (layer == 0) LEVADA_RETURN_IF_ERROR(layers().embed(arrays_, rows_, samples(), model_.stream()));
     ++next_layer_;
-    return layers().layer(layer, arrays_, rows_, pool_, chunks_, model_.stream());
+    return layers().layer(layer, arrays_, rows_, pool_, flash_, model_.stream());
   }
 
   Status all_layers() override {
@@ -177,7 +177,7 @@ class CudaForward final : public Forward {
   }
 
   CudaModel& model_;
-  cuda::ChunkAttention* const chunks_;  // planned for this step, or null
+  cuda::FlashAttention* const flash_;  // planned for this step, or null
   const core::StepPlan& plan_;
   PagedKvPool& pool_;
   const std::int32_t graph_rows_, rows_;
@@ -204,13 +204,19 @@ Status CudaModel::open(DecoderSource& source) {
   LEVADA_ASSIGN_OR_RETURN(attention_, cuda::PagedAttention::create(
                                           device_, static_cast<int>(config_.heads), static_cast<int>(config_.kv_heads),
                                           static_cast<int>(config_.head_dim), std::max(options_.max_graph_rows, 1)));
-  if (cuda::ChunkAttention::supports(options_.dtype, static_cast<int>(config_.head_dim))) {
-    LEVADA_ASSIGN_OR_RETURN(chunks_, cuda::ChunkAttention::create(
-                                         device_, static_cast<int>(config_.heads), static_cast<int>(config_.kv_heads),
-                                         static_cast<int>(config_.head_dim), options_.page_size_tokens));
+  const cuda::FlashShape shape{.heads = static_cast<int>(config_.heads),
+                               .kv_heads = static_cast<int>(config_.kv_heads),
+                               .head_dim = static_cast<int>(config_.head_dim),
+                               .page_size = options_.page_size_tokens,
+                               .dtype = options_.dtype,
+                               .max_rows = kMaxStepRows,
+                               .max_padded_rows = 0,
+                               .max_pages = kMaxTableEntries};
+  if (cuda::FlashAttention::supports(shape)) {
+    LEVADA_ASSIGN_OR_RETURN(flash_, cuda::FlashAttention::create(device_, shape));
   } else {
     LEVADA_LOG_WARN(
-        "prompts are attended row by row, slowly: the tensor-core kernel takes bfloat16 and heads of 64 or "
+        "prompts are attended row by row, slowly: the tensor-core kernel takes bfloat16, float16 and heads of 64 or "
         "128, not ",
         to_string(options_.dtype), " and ", config_.head_dim);
   }
@@ -227,7 +233,7 @@ Status CudaModel::open(DecoderSource& source) {
   const double mib = 1 << 20;
   LEVADA_LOG_INFO("on ", device_.name(), ": weights ", static_cast<std::int64_t>(weights_.bytes() / mib),
                   " MiB, products ", static_cast<std::int64_t>(linears_->bytes() / mib), " MiB, attention ",
-                  static_cast<std::int64_t>((attention_->bytes() + (chunks_ ? chunks_->bytes() : 0)) / mib),
+                  static_cast<std::int64_t>((attention_->bytes() + (flash_ ? flash_->bytes() : 0)) / mib),
                   " MiB, activations ",
                   static_cast<std::int64_t>((eager_layers_->bytes() + graph_layers_->bytes()) / mib), " MiB, logits ",
                   static_cast<std::int64_t>(logits_->size_bytes() / mib), " MiB");
@@ -287,9 +293,9 @@ Result<std::unique_ptr<Forward>> CudaModel::begin(const core::StepPlan& plan, Kv
   LEVADA_ASSIGN_OR_RETURN(
       const StepArrays arrays,
       inputs.upload(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(rows), layout_.page_size_tokens(), *stream_));
-  cuda::ChunkAttention* const chunks = plan.tokens.size() > plan.slices.size() ? chunks_.get() : nullptr;
-  if (chunks != nullptr) LEVADA_RETURN_IF_ERROR(chunks->plan(geometry.batch(), *stream_));
-  return std::unique_ptr<Forward>(std::make_unique<CudaForward>(*this, plan, *own, bucket, arrays, chunks));
+  cuda::FlashAttention* const flash = plan.tokens.size() > plan.slices.size() ? flash_.get() : nullptr;
+  if (flash != nullptr) LEVADA_RETURN_IF_ERROR(flash->plan(geometry.batch(), 0, *stream_));
+  return std::unique_ptr<Forward>(std::make_unique<CudaForward>(*this, plan, *own, bucket, arrays, flash));
 }
 
 }  // namespace

@@ -56,45 +56,60 @@ double peak_mib() {
   return static_cast<double>(usage.ru_maxrss) / 1024;
 }
 
-Result<Case> measure(std::int64_t block, std::int64_t anchors, const std::string& dtype, std::int32_t samples) {
+struct Shape {
+  std::int64_t block, anchors;
+  const char* dtype;
+  double samples;
+  std::int64_t batch = 1;
+};
+
+// The step's time, and what the trainer holds for it.
+Status measure(const Shape& shape, const std::string& device, double scale, std::vector<Case>& cases) {
   train::Options options;
   options.total_steps = 1000;
-  options.num_anchors = anchors;
+  options.num_anchors = shape.anchors;
   options.loss_decay_gamma = 4;
-  options.torch_dtype = dtype;
-  const train::DraftConfig config = smollm2_draft(block);
+  options.torch_dtype = shape.dtype;
+  options.batch_size = shape.batch;
+  options.device = device;
+  const train::DraftConfig config = smollm2_draft(shape.block);
   LEVADA_ASSIGN_OR_RETURN(
       const auto trainer,
-      train::DflashTrainer::create(options, config,
-                                   train::random_frozen_tables(kVocabulary, config.hidden, kTargetLayers, dtype)));
+      train::DflashTrainer::create(
+          options, config, train::random_frozen_tables(kVocabulary, config.hidden, kTargetLayers, shape.dtype)));
   const RandomSample random(config);
-  const std::vector<train::Sample> batch{random.sample()};
+  const std::vector<train::Sample> batch(static_cast<std::size_t>(shape.batch), random.sample());
+  const std::string name = std::to_string(shape.block) + "x" + std::to_string(shape.anchors) +
+                           (shape.dtype == std::string("float32") ? "_f32" : "_bf16") +
+                           (shape.batch > 1 ? "_" + std::to_string(shape.batch) + "_samples" : "");
   Status failed;
-  Case item = sample_us(
-      "dflash_step_" + std::to_string(block) + "x" + std::to_string(anchors) + (dtype == "float32" ? "_f32" : "_bf16"),
-      {.samples = samples, .warmup = 1}, [] {},
+  const auto samples = std::max(1, static_cast<std::int32_t>(std::lround(shape.samples * scale)));
+  cases.push_back(sample_us(
+      "dflash_step_" + name, {.samples = samples, .warmup = 1}, [] {},
       [&] {
         const Result<train::StepReport> report = trainer->step(batch);
         if (!report.ok()) failed = report.status();
-      });
-  LEVADA_RETURN_IF_ERROR(failed);
-  return item;
+      }));
+  if (device != "cpu") {
+    const double held = static_cast<double>(trainer->memory_bytes()) / (1 << 20);
+    cases.push_back({"trainer_memory_" + name, held, held, "MiB", 1});
+  }
+  return failed;
 }
 
 }  // namespace
 
-Result<std::vector<Case>> run_train_bench(double scale) {
-  struct Shape {
-    std::int64_t block, anchors;
-    const char* dtype;
-    double samples;
-  };
+Result<std::vector<Case>> run_train_bench(double scale, const std::string& device) {
+  const std::vector<Shape> on_cpu{{4, 64, "float32", 5},
+                                  {8, 128, "float32", 5},
+                                  {16, 256, "float32", 3},
+                                  {8, 128, "bfloat16", 5},
+                                  {16, 256, "bfloat16", 3}};
+  const std::vector<Shape> on_gpu{
+      {8, 128, "bfloat16", 20, 32}, {16, 256, "bfloat16", 20, 8}, {8, 128, "bfloat16", 20}, {8, 128, "float32", 10}};
   std::vector<Case> cases;
-  for (const Shape& shape : {Shape{4, 64, "float32", 5}, Shape{8, 128, "float32", 5}, Shape{16, 256, "float32", 3},
-                             Shape{8, 128, "bfloat16", 5}, Shape{16, 256, "bfloat16", 3}}) {
-    const auto samples = std::max(1, static_cast<std::int32_t>(std::lround(shape.samples * scale)));
-    LEVADA_ASSIGN_OR_RETURN(Case item, measure(shape.block, shape.anchors, shape.dtype, samples));
-    cases.push_back(std::move(item));
+  for (const Shape& shape : device == "cpu" ? on_cpu : on_gpu) {
+    LEVADA_RETURN_IF_ERROR(measure(shape, device, scale, cases));
   }
   cases.push_back({"peak_memory", peak_mib(), peak_mib(), "MiB", 1});
   return cases;

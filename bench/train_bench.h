@@ -6,6 +6,7 @@
 // last, the process's peak memory.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -13,7 +14,8 @@
 
 namespace levada::bench {
 
-// `scale` multiplies the number of samples.
-Result<std::vector<Case>> run_train_bench(double scale = 1.0);
+// `scale` multiplies the number of samples. device "cuda": batches as a GPU trains with, and the trainer's memory beside
+// them.
+Result<std::vector<Case>> run_train_bench(double scale = 1.0, const std::string& device = "cpu");
 
 }  // namespace levada::bench

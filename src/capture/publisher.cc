@@ -60,10 +60,15 @@ void Publisher::run_opener() {
 void Publisher::run_sealer() {
   std::vector<SealJob> jobs;
   while (seal_jobs_.take(jobs)) {
-    for (SealJob& job : jobs) {
-      Result<Published> sealed = seal_now(*job.capture);
-      job.capture.reset();  // a failed one's memory is free before anybody hears of it
-      job.on_sealed(std::move(sealed));
+    const auto measured = measure(jobs);
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      if (!jobs[i].on_sealed) {
+        jobs[i].capture.reset();
+        continue;
+      }
+      Result<Published> sealed = seal_now(*jobs[i].capture, measured[i]);
+      jobs[i].capture.reset();  // a failed one's memory is free before anybody hears of it
+      jobs[i].on_sealed(std::move(sealed));
     }
     jobs.clear();
   }
@@ -83,10 +88,19 @@ Result<Publisher::Opened> Publisher::open_now(OpenJob& job) {
     leave(job.spec, std::nullopt);
     return slots.status();
   }
+  core::CaptureId id{};
+  {
+    std::lock_guard lock(mutex_);
+    id = core::CaptureId{++last_id_};
+  }
+  auto capture = std::make_shared<Capture>(id, std::move(job.spec), job.tokens, options_.limits.hidden_size,
+                                           std::move(slots).value());
+  if (Status begun = capture->begin(arena_); !begun.ok()) {
+    leave(capture->spec(), std::nullopt);
+    return begun;
+  }
   std::lock_guard lock(mutex_);
-  const core::CaptureId id{++last_id_};
-  filling_.emplace(id, std::make_shared<Capture>(id, std::move(job.spec), job.tokens, options_.limits.hidden_size,
-                                                 std::move(slots).value()));
+  filling_.emplace(id, std::move(capture));
   return Opened(id);
 }
 
@@ -111,6 +125,7 @@ Result<std::optional<Published>> Publisher::enter(const SampleSpec& spec) {
     return Status(StatusCode::kFailedPrecondition, why, field);
   };
   std::lock_guard lock(mutex_);
+  LEVADA_RETURN_IF_ERROR(broken_);
   Recorded& recorded = journal_[spec.sample_id];
   if (spec.generation < recorded.generation) {
     return refuse("stale: generation " + std::to_string(recorded.generation) + " of this sample is known", "gen");
@@ -159,8 +174,49 @@ void Publisher::seal(core::CaptureId id, std::function<void(Result<Published>)> 
   if (!seal_jobs_.push({std::move(capture), on_sealed})) on_sealed(unavailable("the server is stopping"));
 }
 
-Result<Published> Publisher::seal_now(Capture& capture) {
-  Result<Published> sealed = capture.seal(arena_.incarnation());
+std::vector<Result<std::vector<std::uint64_t>>> Publisher::measure(std::span<const SealJob> jobs) {
+  std::vector<Result<std::vector<std::uint64_t>>> results(jobs.size(), std::vector<std::uint64_t>());
+  if (arena_.device() == nullptr) return results;
+  std::vector<store::Transfer> transfers;
+  std::vector<const device::Event*> written;
+  std::vector<std::size_t> counts(jobs.size(), 0);
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    if (!jobs[i].on_sealed || !jobs[i].capture->complete().ok()) continue;
+    for (const std::span<const std::byte> bytes : jobs[i].capture->features()) {
+      transfers.push_back({bytes.data(), nullptr, bytes.size()});
+      ++counts[i];
+    }
+    if (const device::Event* event = jobs[i].capture->written()) written.push_back(event);
+  }
+  if (transfers.empty()) return results;
+  const auto all = measure_on_device(transfers, written);
+  if (!all.ok()) {
+    std::lock_guard lock(mutex_);
+    broken_ = unavailable("captures ended with the device's error: " + all.status().message());
+    results.assign(jobs.size(), all.status());
+    return results;
+  }
+  auto next = all->begin();
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const auto end = next + static_cast<std::ptrdiff_t>(counts[i]);
+    results[i] = std::vector(next, end);
+    next = end;
+  }
+  return results;
+}
+
+Result<std::vector<std::uint64_t>> Publisher::measure_on_device(std::span<const store::Transfer> transfers,
+                                                                std::span<const device::Event* const> written) {
+  if (copier_ == nullptr) {
+    LEVADA_ASSIGN_OR_RETURN(copier_, store::BatchCopier::create(*arena_.device()));
+  }
+  for (const device::Event* event : written) LEVADA_RETURN_IF_ERROR(copier_->after(*event));
+  return copier_->copy_measured(transfers);
+}
+
+Result<Published> Publisher::seal_now(Capture& capture, const Result<std::vector<std::uint64_t>>& measured) {
+  Result<Published> sealed =
+      measured.ok() ? capture.seal(arena_.incarnation(), *measured) : Result<Published>(measured.status());
   const SampleSpec& spec = capture.spec();
   if (!sealed.ok()) {
     arena_.remove_prefix(prefix_of(spec.store_id, spec.sample_id, spec.generation));
@@ -175,22 +231,29 @@ Result<Published> Publisher::seal_now(Capture& capture) {
 }
 
 void Publisher::drop(core::CaptureId id) {
-  const std::shared_ptr<Capture> capture = take(id);
+  std::shared_ptr<Capture> capture = take(id);
   if (capture == nullptr) return;
   leave(capture->spec(), std::nullopt);
   failed_count_.add();
+  // Rows that a device is still copying are waited for elsewhere.
+  if (capture->written() != nullptr) seal_jobs_.push({std::move(capture), nullptr});
+}
+
+// Null once dropped: its request ended while this step was on its way.
+std::shared_ptr<Capture> Publisher::filling(core::CaptureId id) {
+  std::lock_guard lock(mutex_);
+  const auto it = filling_.find(id);
+  return it == filling_.end() ? nullptr : it->second;
 }
 
 void Publisher::on_rows(core::CaptureId id, const core::TokenRange& range, std::int32_t state,
                         const device::TensorView& rows) {
-  std::shared_ptr<Capture> capture;
-  {
-    std::lock_guard lock(mutex_);
-    const auto it = filling_.find(id);
-    if (it == filling_.end()) return;  // dropped: its request ended while this step was on its way
-    capture = it->second;
-  }
-  capture->write(range, state, rows);
+  if (const auto capture = filling(id)) capture->write(range, state, rows);
+}
+
+void Publisher::on_device_rows(core::CaptureId id, const core::TokenRange& range, std::int32_t state,
+                               const device::TensorView& rows, device::Stream& stream) {
+  if (const auto capture = filling(id)) capture->write_on(stream, range, state, rows);
 }
 
 }  // namespace levada::capture

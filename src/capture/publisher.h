@@ -7,6 +7,9 @@
 // and touches no other capture. A sample's generations only rise; the same generation again is answered from the
 // journal, never captured twice.
 //
+// An arena on a device takes rows from that device; then all samples that wait are measured there at once before they
+// are sealed, and after a device's error no capture is accepted any more.
+//
 //   open() ──space for every tensor──> filling ──seal()──> hashed, sealed ──> published (journal, on_sealed)
 //     └── refused, or no space in time ──> failed   └─drop(), a row missing──> dropped: its memory is free at once
 #pragma once
@@ -26,6 +29,7 @@
 #include "capture/sample_spec.h"
 #include "core/sample_ref.h"
 #include "store/arena.h"
+#include "store/batch_copier.h"
 
 namespace levada::capture {
 
@@ -67,6 +71,9 @@ class Publisher final : public RowSink {
 
   void on_rows(core::CaptureId id, const core::TokenRange& range, std::int32_t state,
                const device::TensorView& rows) override;
+  bool takes_device_rows() const override { return arena_.device() != nullptr; }
+  void on_device_rows(core::CaptureId id, const core::TokenRange& range, std::int32_t state,
+                      const device::TensorView& rows, device::Stream& stream) override;
 
  private:
   struct Recorded {
@@ -81,14 +88,19 @@ class Publisher final : public RowSink {
   };
   struct SealJob {
     std::shared_ptr<Capture> capture;
-    std::function<void(Result<Published>)> on_sealed;
+    std::function<void(Result<Published>)> on_sealed;  // none: it was dropped, and only its last copies are waited for
   };
 
   void run_opener();
   void run_sealer();
   Result<Opened> open_now(OpenJob& job);
   Result<std::vector<store::Slot>> reserve(const SampleSpec& spec, std::int32_t tokens);
-  Result<Published> seal_now(Capture& capture);
+  Result<Published> seal_now(Capture& capture, const Result<std::vector<std::uint64_t>>& measured);
+  // The checksums of every capture's features; empty ones where the arena is in host memory.
+  std::vector<Result<std::vector<std::uint64_t>>> measure(std::span<const SealJob> jobs);
+  Result<std::vector<std::uint64_t>> measure_on_device(std::span<const store::Transfer> transfers,
+                                                       std::span<const device::Event* const> written);
+  std::shared_ptr<Capture> filling(core::CaptureId id);
   // The recorded answer, or nothing: then the generation is entered as being captured, until leave().
   Result<std::optional<Published>> enter(const SampleSpec& spec);
   void leave(const SampleSpec& spec, std::optional<Published> published);
@@ -107,6 +119,8 @@ class Publisher final : public RowSink {
   std::map<core::CaptureId, std::shared_ptr<Capture>> filling_;
   std::map<std::string, Recorded, std::less<>> journal_;  // by sample id; lives as long as the arena's objects can
   std::atomic<bool> closing_{false};
+  Status broken_;                               // under mutex_: what the device failed with
+  std::unique_ptr<store::BatchCopier> copier_;  // the sealer's, made when first needed
 
   Mailbox<OpenJob> open_jobs_;
   Mailbox<SealJob> seal_jobs_;

@@ -4,8 +4,10 @@
 
 #include <cstring>
 #include <future>
+#include <thread>
 
 #include "kernels/bf16.h"
+#include "store/faulty_device_test.h"
 
 namespace levada::capture {
 namespace {
@@ -17,10 +19,14 @@ float value(std::int32_t state, std::int32_t token, std::int32_t column) {
   return static_cast<float>(state * 100 + token) + static_cast<float>(column) / 8;
 }
 
-class PublisherTest : public testing::Test {
+// The same for an arena in host memory that takes rows of the host, and for one on a device (the CPU twin) that takes
+// rows of the device.
+class PublisherTest : public testing::TestWithParam<bool> {
  protected:
   void start(std::uint64_t arena_bytes = 1 << 20, std::int64_t wait_us = 20'000) {
-    arena = std::move(store::Arena::create({.bytes = arena_bytes, .max_objects = 64}, clock)).value();
+    arena = std::move(store::Arena::create(
+                          {.bytes = arena_bytes, .max_objects = 64, .device = GetParam() ? &device : nullptr}, clock))
+                .value();
     publisher = std::make_unique<Publisher>(
         *arena, Publisher::Options{{.store_id = "run", .layers = 4, .hidden_size = kHidden}, wait_us}, metrics);
   }
@@ -50,8 +56,13 @@ class PublisherTest : public testing::Test {
       for (std::int32_t token = first; token < first + count; ++token) {
         for (std::int32_t column = 0; column < kHidden; ++column) rows.push_back(value(state, token, column));
       }
-      publisher->on_rows(id, {{}, first, count}, state,
-                         device::TensorView::of(rows.data(), DType::kF32, {count, kHidden}));
+      const auto view = device::TensorView::of(rows.data(), DType::kF32, {count, kHidden});
+      if (publisher->takes_device_rows()) {
+        publisher->on_device_rows(id, {{}, first, count}, state, view, *stream);
+        EXPECT_TRUE(stream->synchronize().ok());
+      } else {
+        publisher->on_rows(id, {{}, first, count}, state, view);
+      }
     }
   }
   Result<Published> seal(core::CaptureId id) {
@@ -63,11 +74,14 @@ class PublisherTest : public testing::Test {
 
   SystemClock clock;
   Metrics metrics;
+  store::FaultyDevice device;
+  std::unique_ptr<device::Stream> stream = *device.make_stream();
+  std::unique_ptr<device::Stream> own_stream = std::make_unique<device::FakeStream>();
   std::unique_ptr<store::Arena> arena;
   std::unique_ptr<Publisher> publisher;
 };
 
-TEST_F(PublisherTest, StatesStandSideBySideInTheGivenOrderAndPassthroughVerbatim) {
+TEST_P(PublisherTest, StatesStandSideBySideInTheGivenOrderAndPassthroughVerbatim) {
   start();
   const core::CaptureId id = opened(spec());
   give(id, 0, 2);  // in two chunks
@@ -96,7 +110,7 @@ TEST_F(PublisherTest, StatesStandSideBySideInTheGivenOrderAndPassthroughVerbatim
   EXPECT_EQ(reinterpret_cast<const std::int64_t*>(ids.bytes().data())[2], 9);
 }
 
-TEST_F(PublisherTest, NothingIsReadableBeforeTheSeal) {
+TEST_P(PublisherTest, NothingIsReadableBeforeTheSeal) {
   start();
   const core::CaptureId id = opened(spec());
   give(id, 0, 3);
@@ -105,7 +119,7 @@ TEST_F(PublisherTest, NothingIsReadableBeforeTheSeal) {
   EXPECT_TRUE(arena->find("run/run:t/g1/input_ids").has_value());
 }
 
-TEST_F(PublisherTest, AMissingRowFailsTheSampleAndFreesItsMemory) {  // B02
+TEST_P(PublisherTest, AMissingRowFailsTheSampleAndFreesItsMemory) {  // B02
   start();
   const std::uint64_t before = used();
   const core::CaptureId id = opened(spec());
@@ -117,7 +131,7 @@ TEST_F(PublisherTest, AMissingRowFailsTheSampleAndFreesItsMemory) {  // B02
   EXPECT_EQ(used(), before);
 }
 
-TEST_F(PublisherTest, RowsBeyondTheSampleAreNotKept) {
+TEST_P(PublisherTest, RowsBeyondTheSampleAreNotKept) {
   start();
   const core::CaptureId id = opened(spec());
   give(id, 0, 3);
@@ -125,7 +139,7 @@ TEST_F(PublisherTest, RowsBeyondTheSampleAreNotKept) {
   EXPECT_TRUE(seal(id).ok());
 }
 
-TEST_F(PublisherTest, ARetractedRequestMayWriteItsRowsAgain) {
+TEST_P(PublisherTest, ARetractedRequestMayWriteItsRowsAgain) {
   start();
   const core::CaptureId id = opened(spec());
   give(id, 0, 2);
@@ -133,7 +147,7 @@ TEST_F(PublisherTest, ARetractedRequestMayWriteItsRowsAgain) {
   EXPECT_TRUE(seal(id).ok());
 }
 
-TEST_F(PublisherTest, ADroppedCaptureLeavesNothingAndMayBeAskedForAgain) {
+TEST_P(PublisherTest, ADroppedCaptureLeavesNothingAndMayBeAskedForAgain) {
   start();
   const std::uint64_t before = used();
   const core::CaptureId id = opened(spec());
@@ -147,7 +161,7 @@ TEST_F(PublisherTest, ADroppedCaptureLeavesNothingAndMayBeAskedForAgain) {
 }
 
 // Spec §7.2 row 1: the server's reply is lost after the write.
-TEST_F(PublisherTest, TheSameGenerationAgainIsAnsweredFromTheJournal) {
+TEST_P(PublisherTest, TheSameGenerationAgainIsAnsweredFromTheJournal) {
   start();
   const core::CaptureId id = opened(spec());
   give(id, 0, 3);
@@ -159,13 +173,13 @@ TEST_F(PublisherTest, TheSameGenerationAgainIsAnsweredFromTheJournal) {
   EXPECT_EQ(arena->stats().sealed_bytes, sealed);
 }
 
-TEST_F(PublisherTest, ASampleBeingCapturedIsRefusedASecondTime) {
+TEST_P(PublisherTest, ASampleBeingCapturedIsRefusedASecondTime) {
   start();
   opened(spec());
   EXPECT_EQ(open(spec()).status().code(), StatusCode::kAlreadyExists);
 }
 
-TEST_F(PublisherTest, AnOlderGenerationIsStaleAndANewerReplacesIt) {
+TEST_P(PublisherTest, AnOlderGenerationIsStaleAndANewerReplacesIt) {
   start();
   const core::CaptureId old = opened(spec("t", 2));
   give(old, 0, 3);
@@ -180,13 +194,13 @@ TEST_F(PublisherTest, AnOlderGenerationIsStaleAndANewerReplacesIt) {
   EXPECT_TRUE(arena->find("run/run:t/g3/last").has_value());
 }
 
-TEST_F(PublisherTest, AFailedNewerGenerationDoesNotLetTheOldOneBackIn) {
+TEST_P(PublisherTest, AFailedNewerGenerationDoesNotLetTheOldOneBackIn) {
   start();
   publisher->drop(opened(spec("t", 5)));
   EXPECT_EQ(open(spec("t", 4)).status().field(), "gen");
 }
 
-TEST_F(PublisherTest, AGenerationWhoseObjectsWereRemovedIsNotNamedAgain) {
+TEST_P(PublisherTest, AGenerationWhoseObjectsWereRemovedIsNotNamedAgain) {
   start();
   const core::CaptureId id = opened(spec());
   give(id, 0, 3);
@@ -198,7 +212,7 @@ TEST_F(PublisherTest, AGenerationWhoseObjectsWereRemovedIsNotNamedAgain) {
 }
 
 // Spec §7.2 rows 26 to 28.
-TEST_F(PublisherTest, AFullArenaIsWaitedForThenFailsAloneAndASampleAboveItIsRefusedAtOnce) {
+TEST_P(PublisherTest, AFullArenaIsWaitedForThenFailsAloneAndASampleAboveItIsRefusedAtOnce) {
   start(64 << 10, 30'000'000);
   SampleSpec large = spec("large");
   large.passthrough[0] = {"input_ids", DType::kU8, {40 << 10}, std::vector<std::byte>(40 << 10)};
@@ -217,7 +231,7 @@ TEST_F(PublisherTest, AFullArenaIsWaitedForThenFailsAloneAndASampleAboveItIsRefu
   EXPECT_EQ(open(above).status().code(), StatusCode::kPayloadTooLarge);
 }
 
-TEST_F(PublisherTest, AFullArenaThatStaysFullIsAnErrorNamingSizes) {
+TEST_P(PublisherTest, AFullArenaThatStaysFullIsAnErrorNamingSizes) {
   start(64 << 10, 10'000);
   SampleSpec large = spec("large");
   large.passthrough[0] = {"input_ids", DType::kU8, {40 << 10}, std::vector<std::byte>(40 << 10)};
@@ -227,12 +241,80 @@ TEST_F(PublisherTest, AFullArenaThatStaysFullIsAnErrorNamingSizes) {
   EXPECT_TRUE(open(spec("small")).ok()) << "its neighbours are not touched";
 }
 
-TEST_F(PublisherTest, WhatIsStillFillingWhenThePublisherGoesIsFreed) {
+TEST_P(PublisherTest, WhatIsStillFillingWhenThePublisherGoesIsFreed) {
   start();
   const std::uint64_t before = used();
   opened(spec());
   publisher.reset();
   EXPECT_EQ(used(), before);
+}
+
+INSTANTIATE_TEST_SUITE_P(Arenas, PublisherTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "device" : "host"; });
+
+class DevicePublisherTest : public PublisherTest {
+ protected:
+  // The rows of one state, of three tokens.
+  static std::vector<kernels::Bf16> rows_of(std::int32_t state) {
+    std::vector<kernels::Bf16> rows;
+    for (std::int32_t token = 0; token < 3; ++token)
+      for (std::int32_t column = 0; column < kHidden; ++column)
+        rows.push_back(kernels::to_bf16(value(state, token, column)));
+    return rows;
+  }
+  static SampleSpec one_state() {
+    SampleSpec one = spec();
+    one.features = {{"hidden_states", {2}, DType::kBF16}};
+    return one;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Arenas, DevicePublisherTest, testing::Values(true));
+
+TEST_P(DevicePublisherTest, T7RowsAreCopiedWhenTheirStreamComputedThemAndMayBeOverwrittenAfter) {
+  start();
+  auto& late = static_cast<device::FakeStream&>(*own_stream);
+  const core::CaptureId id = opened(one_state());
+  const auto computed = rows_of(2);
+  std::vector<kernels::Bf16> rows(computed.size());
+  late.hold();
+  ASSERT_TRUE(late.copy(rows.data(), computed.data(), rows.size() * 2).ok());
+  publisher->on_device_rows(id, {{}, 0, 3}, 2, device::TensorView::of(rows.data(), DType::kBF16, {3, kHidden}), late);
+  ASSERT_TRUE(late.fill(rows.data(), 0xEE, rows.size() * 2).ok());
+  std::promise<Result<Published>> answer;
+  publisher->seal(id, [&](Result<Published> sealed) { answer.set_value(sealed); });
+  auto sealed = answer.get_future();
+  EXPECT_EQ(sealed.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
+  EXPECT_FALSE(arena->find("run/run:t/g1/hidden_states").has_value());
+  late.release();
+  ASSERT_TRUE(sealed.get().ok());
+  const auto view = arena->view("run/run:t/g1/hidden_states");
+  ASSERT_TRUE(view.ok());
+  EXPECT_EQ(std::memcmp(view->bytes().data(), computed.data(), computed.size() * 2), 0);
+}
+
+TEST_P(DevicePublisherTest, ADroppedCapturesMemoryIsFreeOnlyWhenItsLateCopiesHaveHappened) {
+  start();
+  auto& late = static_cast<device::FakeStream&>(*own_stream);
+  const core::CaptureId id = opened(one_state());
+  auto rows = rows_of(2);
+  late.hold();
+  publisher->on_device_rows(id, {{}, 0, 3}, 2, device::TensorView::of(rows.data(), DType::kBF16, {3, kHidden}), late);
+  publisher->drop(id);
+  EXPECT_GT(used(), 0u);
+  late.release();
+  while (used() != 0) std::this_thread::yield();
+}
+
+TEST_P(DevicePublisherTest, F34ADevicesErrorFailsTheCaptureAloneAndLeavesNoObject) {
+  start();
+  const core::CaptureId id = opened(one_state());
+  auto rows = rows_of(2);
+  device.fail_after(0);
+  publisher->on_device_rows(id, {{}, 0, 3}, 2, device::TensorView::of(rows.data(), DType::kBF16, {3, kHidden}),
+                            *stream);
+  device.fail_after(-1);
+  EXPECT_EQ(seal(id).status().code(), StatusCode::kInternal);
+  EXPECT_EQ(used(), 0u);
 }
 
 }  // namespace

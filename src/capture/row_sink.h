@@ -7,6 +7,7 @@
 
 #include "core/capture.h"
 #include "core/token_range.h"
+#include "device/device.h"
 #include "device/tensor_view.h"
 
 namespace levada::capture {
@@ -21,6 +22,16 @@ class RowSink {
   // again on return.
   virtual void on_rows(core::CaptureId id, const core::TokenRange& range, std::int32_t state,
                        const device::TensorView& rows) = 0;
+
+  // Whether rows are to be left where a device computed them; else the caller brings them to the host.
+  virtual bool takes_device_rows() const { return false; }
+  // As on_rows() for rows of any float dtype in memory of the arena's device, ready in the order of `stream`, on which
+  // their copy is enqueued: what the caller enqueues there later may overwrite them. All rows of one capture come on the
+  // same stream. Does not wait. REQUIRES: takes_device_rows().
+  virtual void on_device_rows(core::CaptureId, const core::TokenRange&, std::int32_t, const device::TensorView&,
+                              device::Stream&) {
+    LEVADA_CHECK(false, "this sink takes rows of the host");
+  }
 };
 
 }  // namespace levada::capture

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bench/bench.h"
+#include "bench/cuda_bench.h"
 #include "bench/decode_bench.h"
 #include "bench/http_bench.h"
 #include "bench/radix_bench.h"
@@ -19,6 +20,8 @@
 
 namespace levada::cli {
 namespace {
+
+const std::string kNames = "radix, sched, decode, http, store, registry, train, cuda-smollm2, cuda-qwen3-8b";
 
 struct Options {
   bool json = false;
@@ -38,18 +41,25 @@ Result<std::vector<bench::Case>> run(const std::string& name, const Options& opt
   if (name == "http") return bench::run_http_bench(options.scale);
   if (name == "store") return bench::run_store_bench(options.scale);
   if (name == "registry") return bench::run_registry_bench(options.scale);
-  if (name == "train") return bench::run_train_bench(options.scale);
+  if (name == "train") return bench::run_train_bench(options.scale, options.engine.device);
   if (name == "sched") {  // with the model's tokenizer, so that turning tokens into text is measured too
     LEVADA_ASSIGN_OR_RETURN(const std::filesystem::path model, locate_model(options.engine.model_path));
     LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer, open_tokenizer(model, options.engine));
     return bench::run_sched_bench(options.scale, tokenizer.get());
+  }
+  if (name.starts_with("cuda-")) {  // random weights; text is turned out only by a tokenizer that is named
+    std::unique_ptr<text::Tokenizer> tokenizer;
+    if (!options.engine.tokenizer_path.empty()) {
+      LEVADA_ASSIGN_OR_RETURN(tokenizer, open_tokenizer({}, options.engine));
+    }
+    return bench::run_cuda_bench(name.substr(5), options.scale, tokenizer.get());
   }
   if (name == "decode") {
     LEVADA_ASSIGN_OR_RETURN(Engine engine, open_engine(options.engine));
     return bench::run_decode_bench(std::move(engine.model), std::move(engine.pool), options.scale);
   }
   return invalid_argument("there is no bench '" + name +
-                          "' (known: radix, sched, decode, http, store, registry, train)");
+                          "' (known: " + kNames + ")");
 }
 
 void print_table(const std::string& name, const std::vector<bench::Case>& cases) {
@@ -70,7 +80,7 @@ int bench_command(Words words) {
   if (!line.ok()) return report(line.status());
   if (line->help || line->positionals.size() != 1) {
     std::fprintf(line->help ? stdout : stderr,
-                 "usage: levada bench radix|sched|decode|http|store|registry|train [--json] [flags]\n%s",
+                 "usage: levada bench NAME [--json] [flags]\nNAME: %s\n%s", kNames.c_str(),
                  recipe::print_help(table).c_str());
     return line->help ? kExitOk : kExitUsage;
   }

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "nn/dflash_support_test.h"
+#include "nn/fused_draft_ops.h"
 
 namespace levada::nn {
 namespace {
@@ -180,6 +181,21 @@ TEST(DflashServing, TrainingAtAnAnchorEqualsTheCachedDraftCall) {
       EXPECT_LE(difference(keys.v, golden.tensor(name + ".ctx_v")[0]), 1e-5);
     }
   });
+}
+
+TEST(FusedDraftOps, RefuseShapesTheKernelsDontTake) {
+  const auto ops = make_fused_draft_ops(trainkernels::make_reference_kernels(), at::kCPU);
+  Scratch scratch(at::kCPU);
+  auto refusal = [&](std::int64_t hidden, std::int64_t head_dim) {
+    DraftGeometry geometry;
+    geometry.hidden = hidden;
+    geometry.head_dim = head_dim;
+    return guarded("making attention", [&] { ops->make_attention(geometry, scratch); }).to_string();
+  };
+  EXPECT_NE(refusal(576, 12).find("head_dim must be a multiple of 8 and at most 256"), std::string::npos);
+  EXPECT_NE(refusal(576, 264).find("head_dim"), std::string::npos);
+  EXPECT_NE(refusal(577, 64).find("hidden_size must be even and at most 8192"), std::string::npos);
+  EXPECT_NE(refusal(8194, 64).find("hidden_size"), std::string::npos);
 }
 
 }  // namespace

@@ -1,36 +1,29 @@
 #include "nn/draft_batch.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
+#include "nn/upload.h"
 #include "trainkernels/attention_tiles.h"
 
 namespace levada::nn {
 namespace {
 
-at::Tensor upload(std::span<const std::int64_t> values, at::Device place) {
-  const at::Tensor host = at::empty({static_cast<std::int64_t>(values.size())}, at::TensorOptions().dtype(at::kLong));
-  std::copy(values.begin(), values.end(), host.data_ptr<std::int64_t>());
-  return place.is_cpu() ? host : host.to(place);
-}
-
-// Frequencies are powers of theta in float32, angles float32 products: what serving computes, at every position. Rows of
-// a table, because many rows share a position and sines cost more than their transport.
-at::Tensor angles(std::span<const std::int64_t> positions, std::int64_t head_dim, double theta, at::Device place) {
+// Half cosines, half sines of positions [0, count). Frequencies are powers of theta in float32, angles float32 products:
+// what serving computes, at every position. A table, because many rows share a position and sines cost more than their
+// transport.
+at::Tensor angle_table(std::int64_t count, std::int64_t head_dim, double theta, at::Device place) {
   const std::int64_t half = head_dim / 2;
   std::vector<float> frequencies(static_cast<std::size_t>(half));
   for (std::int64_t i = 0; i < half; ++i) {
     const float exponent = -static_cast<float>(2 * i) / static_cast<float>(head_dim);
     frequencies[static_cast<std::size_t>(i)] = static_cast<float>(std::pow(theta, exponent));
   }
-  const std::int64_t last = positions.empty() ? -1 : *std::max_element(positions.begin(), positions.end());
-  const at::Tensor table = at::empty({last + 1, head_dim}, at::TensorOptions().dtype(at::kFloat));
-  auto* out = table.data_ptr<float>();
-  for (std::int64_t position = 0; position <= last; ++position) {
+  std::vector<float> table(static_cast<std::size_t>(count * head_dim));
+  float* out = table.data();
+  for (std::int64_t position = 0; position < count; ++position) {
     for (std::int64_t i = 0; i < half; ++i) {
       const float angle = static_cast<float>(position) * frequencies[static_cast<std::size_t>(i)];
       out[i] = std::cos(angle);
@@ -38,16 +31,16 @@ at::Tensor angles(std::span<const std::int64_t> positions, std::int64_t head_dim
     }
     out += head_dim;
   }
-  return at::index_select(place.is_cpu() ? table : table.to(place), 0, upload(positions, place));
+  return upload<float>(table, place).view({count, head_dim});
 }
 
 // Structs of int32 fields.
 template <class Tile>
 at::Tensor upload_tiles(const std::vector<Tile>& tiles, at::Device place) {
-  const at::Tensor host = at::empty({static_cast<std::int64_t>(tiles.size()), sizeof(Tile) / sizeof(std::int32_t)},
-                                    at::TensorOptions().dtype(at::kInt));
-  if (!tiles.empty()) std::memcpy(host.data_ptr(), tiles.data(), tiles.size() * sizeof(Tile));
-  return place.is_cpu() ? host : host.to(place);
+  constexpr std::size_t kFields = sizeof(Tile) / sizeof(std::int32_t);
+  const auto* first = reinterpret_cast<const std::int32_t*>(tiles.data());
+  return upload<std::int32_t>(std::span(first, tiles.size() * kFields), place)
+      .view({static_cast<std::int64_t>(tiles.size()), static_cast<std::int64_t>(kFields)});
 }
 
 void set_tiles(DraftBatch& batch, int kind, at::Device place) {
@@ -83,9 +76,9 @@ void set_visibility(const DraftGeometry& geometry, DraftBatch& batch, at::Device
         }
       }
     }
-    batch.key_begin[kind] = upload(batch.host_begin[kind], place);
-    batch.key_end[kind] = upload(batch.host_end[kind], place);
-    batch.own_end[kind] = upload(own, place);
+    batch.key_begin[kind] = upload<std::int64_t>(batch.host_begin[kind], place);
+    batch.key_end[kind] = upload<std::int64_t>(batch.host_end[kind], place);
+    batch.own_end[kind] = upload<std::int64_t>(own, place);
     set_tiles(batch, kind, place);
   }
 }
@@ -115,9 +108,11 @@ DraftBatch make_draft_batch(const DraftGeometry& geometry, std::span<const Draft
       }
     }
   }
-  batch.block_ids = upload(ids, place);
-  batch.row_angles = angles(row_positions, geometry.head_dim, geometry.rope_theta, place);
-  batch.key_angles = angles(key_positions, geometry.head_dim, geometry.rope_theta, place);
+  batch.block_ids = upload<std::int64_t>(ids, place);
+  const std::int64_t highest = *std::max_element(row_positions.begin(), row_positions.end());
+  const at::Tensor table = angle_table(highest + 1, geometry.head_dim, geometry.rope_theta, place);
+  batch.row_angles = at::index_select(table, 0, upload<std::int64_t>(row_positions, place));
+  batch.key_angles = at::index_select(table, 0, upload<std::int64_t>(key_positions, place));
   set_visibility(geometry, batch, place);
   return batch;
 }

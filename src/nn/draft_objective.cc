@@ -1,28 +1,24 @@
 #include "nn/draft_objective.h"
 
 #include <ATen/ops/index_select.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "nn/products.h"
+#include "nn/upload.h"
 
 namespace levada::nn {
 namespace {
-
-// A host array as a tensor on `place`.
-template <class T>
-at::Tensor upload(const std::vector<T>& values, at::ScalarType type, at::Device place) {
-  const at::Tensor host = at::empty({static_cast<std::int64_t>(values.size())}, at::TensorOptions().dtype(type));
-  std::copy(values.begin(), values.end(), host.data_ptr<T>());
-  return place.is_cpu() ? host : host.to(place);
-}
 
 // The supervised rows' weights.
 at::Tensor coefficients_of(std::span<const std::int64_t> ids, const std::vector<float>& weights, at::Device place) {
   std::vector<float> chosen;
   chosen.reserve(ids.size());
   for (std::int64_t row : ids) chosen.push_back(weights[static_cast<std::size_t>(row)]);
-  return upload(chosen, at::kFloat, place);
+  return upload<float>(chosen, place);
 }
 
 // How many supervised rows lie before batch row `row`.
@@ -65,8 +61,38 @@ struct DraftObjective::Rows {
   }
 };
 
+// Likelihoods and best tokens on their way to the host.
+class DraftObjective::Fetch {
+ public:
+  explicit Fetch(const Rows& rows) : rows_(rows), nll_(to_host(rows.nll)), argmax_(to_host(rows.argmax)) {
+    if (nll_.is_same(rows.nll)) return;
+    there_.emplace(rows.nll.device().type());
+    there_->record(c10::impl::VirtualGuardImpl(rows.nll.device().type()).getStream(rows.nll.device()));
+  }
+  void wait(ObjectiveResult& result) const {
+    if (there_) there_->synchronize();
+    const float* nll = nll_.const_data_ptr<float>();
+    const std::int64_t* argmax = argmax_.const_data_ptr<std::int64_t>();
+    for (std::size_t i = 0; i < rows_.ids.size(); ++i) {
+      const auto row = static_cast<std::size_t>(rows_.ids[i]);
+      result.nll[row] = nll[i];
+      result.hit[row] = argmax[i] == rows_.labels[i];
+    }
+  }
+
+ private:
+  static at::Tensor to_host(const at::Tensor& x) {
+    if (x.is_cpu()) return x;
+    const at::Tensor host = at::empty(x.sizes(), x.options().device(at::kCPU).pinned_memory(true));
+    return host.copy_(x, true);
+  }
+  const Rows& rows_;
+  at::Tensor nll_, argmax_;
+  std::optional<c10::Event> there_;
+};
+
 ObjectiveResult DraftObjective::run(const DraftLabels& labels, std::int64_t block, const at::Tensor& y,
-                                    const at::Tensor& dy) {
+                                    const at::Tensor& dy, const std::function<void()>& meanwhile) {
   ObjectiveResult result;
   result.nll.resize(labels.mask.size());
   result.weights.resize(labels.mask.size());
@@ -81,8 +107,8 @@ ObjectiveResult DraftObjective::run(const DraftLabels& labels, std::int64_t bloc
   const auto count = static_cast<std::int64_t>(ids.size());
   const Rows rows{ids,
                   wanted,
-                  upload(ids, at::kLong, ops_.place()),
-                  upload(wanted, at::kLong, ops_.place()),
+                  upload<std::int64_t>(ids, ops_.place()),
+                  upload<std::int64_t>(wanted, ops_.place()),
                   scratch_.get("objective.nll", {count}, at::kFloat),
                   scratch_.get("objective.norm", {count, 2}, at::kFloat),
                   scratch_.get("objective.argmax", {count}, at::kLong)};
@@ -104,7 +130,10 @@ ObjectiveResult DraftObjective::run(const DraftLabels& labels, std::int64_t bloc
       run_chunk(part, labels, block, y, dy, result);
     }
   }
-  if (coefficients.defined()) fetch(rows, result);
+  std::optional<Fetch> fetch;
+  if (coefficients.defined()) fetch.emplace(rows);
+  if (meanwhile) meanwhile();
+  if (fetch) fetch->wait(result);
   count_blocks(labels, block, result);
   return result;
 }
@@ -132,22 +161,12 @@ void DraftObjective::run_chunk(const Rows& rows, const DraftLabels& labels, std:
                                const at::Tensor& dy, ObjectiveResult& result) {
   const at::Tensor logits = logits_of(rows, y);
   ops_.cross_entropy(logits, rows.device_labels, rows.nll, rows.norm, rows.argmax);
-  fetch(rows, result);
+  Fetch(rows).wait(result);
   weigh(labels, block, rows.ids, result);
   if (!dy.defined()) return;
   ops_.cross_entropy_backward(logits, rows.device_labels, rows.norm,
                               coefficients_of(rows.ids, result.weights, ops_.place()));
   pull_back(rows, logits, dy);
-}
-
-// Likelihoods and hits to the host.
-void DraftObjective::fetch(const Rows& rows, ObjectiveResult& result) const {
-  const at::Tensor nll = rows.nll.cpu(), argmax = rows.argmax.cpu();
-  for (std::size_t i = 0; i < rows.ids.size(); ++i) {
-    const auto row = static_cast<std::size_t>(rows.ids[i]);
-    result.nll[row] = nll.data_ptr<float>()[i];
-    result.hit[row] = argmax.data_ptr<std::int64_t>()[i] == rows.labels[i];
-  }
 }
 
 // Weights of all blocks that these rows, whole blocks' ones, belong to.

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "nn/draft_batch.h"
@@ -42,16 +43,18 @@ class DraftObjective {
   // head [vocabulary, hidden] in the weights' type. chunk_blocks 0: all at once.
   DraftObjective(at::Tensor head, LossRule rule, std::int64_t chunk_blocks, DraftOps& ops, Scratch& scratch);
 
-  // y [rows, hidden]. If dy is defined it becomes the gradient of num with respect to y.
-  ObjectiveResult run(const DraftLabels& labels, std::int64_t block, const at::Tensor& y, const at::Tensor& dy);
+  // y [rows, hidden]. If dy is defined it becomes the gradient of num with respect to y. `meanwhile` is called when dy is
+  // queued, before the host waits for the result: so a device has the backward pass to do while metrics are counted.
+  ObjectiveResult run(const DraftLabels& labels, std::int64_t block, const at::Tensor& y, const at::Tensor& dy,
+                      const std::function<void()>& meanwhile = {});
 
  private:
   struct Rows;
+  class Fetch;
   at::Tensor logits_of(const Rows& rows, const at::Tensor& y);
   void run_chunk(const Rows& rows, const at::Tensor& y, const at::Tensor& dy, const at::Tensor& coefficients);
   void run_chunk(const Rows& rows, const DraftLabels& labels, std::int64_t block, const at::Tensor& y,
                  const at::Tensor& dy, ObjectiveResult& result);
-  void fetch(const Rows& rows, ObjectiveResult& result) const;
   void weigh(const DraftLabels& labels, std::int64_t block, std::span<const std::int64_t> ids,
              ObjectiveResult& result) const;
   void pull_back(const Rows& rows, const at::Tensor& logits, const at::Tensor& dy);

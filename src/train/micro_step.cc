@@ -1,5 +1,6 @@
 #include "train/micro_step.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/index_select.h>
 
@@ -50,6 +51,9 @@ Status MicroStep::check(const Sample& sample) const {
                                 std::to_string(config_.hidden) + ")",
                             "hidden_states");
   }
+  if (sample.features_on_device && ops_.place().is_cpu()) {
+    return invalid_argument(where + ": lie on a device, the trainer is on the CPU", "hidden_states");
+  }
   if (!sample.anchor_uniforms.empty() && sample.anchor_uniforms.size() + 1 < tokens) {
     return invalid_argument(where + ": " + std::to_string(sample.anchor_uniforms.size()) + " numbers for " +
                                 std::to_string(tokens) + " tokens",
@@ -65,10 +69,19 @@ Status MicroStep::check(const Sample& sample) const {
   return {};
 }
 
+at::Tensor MicroStep::staging(std::int64_t keys, std::int64_t width, at::ScalarType type) {
+  if (!staging_.defined() || staging_.size(0) < keys) {
+    staging_ = at::Tensor();
+    staging_ = at::empty({keys, width}, at::TensorOptions().dtype(type).pinned_memory(true));
+  }
+  return staging_.narrow(0, 0, keys);
+}
+
 at::Tensor MicroStep::upload_features(std::span<const Sample> samples, std::span<const nn::DraftSequence> sequences,
                                       std::int64_t keys) {
   const std::int64_t width = config_.features();
-  const at::Tensor all = scratch_.get("features", {keys, width}, state_.weights_flat.scalar_type());
+  const auto type = state_.weights_flat.scalar_type();
+  const at::Tensor all = scratch_.get("features", {keys, width}, type);
   std::int64_t first = 0;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const std::int64_t rows = sequences[i].context();
@@ -76,10 +89,19 @@ at::Tensor MicroStep::upload_features(std::span<const Sample> samples, std::span
     // Only read; torch has no tensor of const memory.
     const Sample& sample = samples[i];
     const bool wide = !sample.hidden_states_f32.empty();
-    const void* from = wide ? static_cast<const void*>(sample.hidden_states_f32.data()) : sample.hidden_states.data();
-    all.narrow(0, first, rows)
-        .copy_(at::from_blob(const_cast<void*>(from), {rows, width},
-                             at::TensorOptions().dtype(wide ? at::kFloat : at::kBFloat16)));
+    const void* memory = wide ? static_cast<const void*>(sample.hidden_states_f32.data()) : sample.hidden_states.data();
+    const at::TensorOptions options = at::TensorOptions().dtype(wide ? at::kFloat : at::kBFloat16);
+    const at::Tensor from =
+        at::from_blob(const_cast<void*>(memory), {rows, width},
+                      options.device(sample.features_on_device ? ops_.place() : at::Device(at::kCPU)));
+    const at::Tensor to = all.narrow(0, first, rows);
+    if (from.device() == to.device()) {
+      to.copy_(from);
+    } else {
+      // Free again: reading the last micro-step's likelihoods waited for this copy, which was queued before them.
+      const at::Tensor staged = staging(keys, width, type).narrow(0, first, rows);
+      to.copy_(staged.copy_(from), true);
+    }
     first += rows;
   }
   return all;
@@ -123,8 +145,9 @@ Metrics MicroStep::run(std::span<const Sample> samples, bool train) {
   at::index_select_out(embeddings, embedding_, 0, batch.block_ids);
   const at::Tensor y = draft_.forward(batch, state_.weights, features, embeddings);
   const at::Tensor dy = train ? scratch_.get("dy", y.sizes(), y.scalar_type()) : at::Tensor();
-  const nn::ObjectiveResult result = objective_.run(labels, config_.block_size, y, dy);
-  if (train) draft_.backward(batch, state_.weights, state_.gradients, features, dy);
+  const nn::ObjectiveResult result = objective_.run(labels, config_.block_size, y, dy, [&] {
+    if (train) draft_.backward(batch, state_.weights, state_.gradients, features, dy);
+  });
 
   metrics.loss_num = result.num;
   // D-PACE divides by sequences, as its reference does.

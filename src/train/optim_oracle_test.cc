@@ -1,5 +1,6 @@
 // Anchors, twelve optimizer steps and a held-out evaluation against the independent oracle (tests/vectors/dflash).
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -279,6 +280,50 @@ TEST(DecodeOracle, HeldOutEvaluationOfATrainedDraft) {
   EXPECT_EQ(metrics.accepted_prefix, prefix);
   EXPECT_GT(metrics.accuracy(), 0.4) << "a draft that learnt something, or the comparison would say little";
 }
+
+#ifdef LEVADA_TRAIN_ON_CUDA
+TEST(DecodeOracle, FeaturesInDeviceMemoryGiveTheSameLoss) {
+  const Golden golden("decode");
+  const DraftConfig config = config_of(golden, 6 + 2, "float32");
+  Options options;
+  options.batch_size = 4;
+  options.total_steps = 1;
+  options.num_anchors = golden.integer("cfg.num_anchors");
+  options.torch_dtype = "float32";
+  options.device = kDevice;
+  auto trainer = std::move(DflashTrainer::create(options, config, tables_of(golden, 8, "float32"))).value();
+  const Batch batch(golden, "in.eval.input_ids", "in.eval.target_features", "in.eval.loss_mask",
+                    "in.eval.anchor_uniforms");
+  std::vector<Sample> samples = batch.samples();
+  const double from_host = std::move(trainer->evaluate(samples)).value().loss();
+  std::vector<at::Tensor> kept;
+  for (Sample& sample : samples) {
+    const std::span<const float> host = sample.hidden_states_f32;
+    kept.push_back(at::from_blob(const_cast<float*>(host.data()), {static_cast<std::int64_t>(host.size())},
+                                 at::TensorOptions().dtype(at::kFloat))
+                       .to(at::Device(at::kCUDA, 0)));
+    sample.hidden_states_f32 = {kept.back().data_ptr<float>(), host.size()};
+    sample.features_on_device = true;
+  }
+  EXPECT_EQ(std::move(trainer->evaluate(samples)).value().loss(), from_host);
+}
+#else
+TEST(DecodeOracle, FeaturesOnADeviceAreRefusedByATrainerOnTheCpu) {
+  const Golden golden("decode");
+  const DraftConfig config = config_of(golden, 6 + 2, "float32");
+  Options options;
+  options.total_steps = 1;
+  options.torch_dtype = "float32";
+  auto trainer = std::move(DflashTrainer::create(options, config, tables_of(golden, 8, "float32"))).value();
+  const Batch batch(golden, "in.eval.input_ids", "in.eval.target_features", "in.eval.loss_mask",
+                    "in.eval.anchor_uniforms");
+  std::vector<Sample> samples = batch.samples();
+  samples.front().features_on_device = true;
+  const Result<Metrics> metrics = trainer->evaluate(std::span(samples).first(1));
+  ASSERT_FALSE(metrics.ok());
+  EXPECT_EQ(metrics.status().field(), "hidden_states");
+}
+#endif
 
 TEST(Schedule, WarmsUpThenFollowsTheReferencesCosine) {
   const Schedule cosine{6e-4, 12, 0.25, true}, constant{6e-4, 12, 0.25, false};

@@ -23,6 +23,8 @@ struct Sample {
   std::span<const std::int64_t> loss_mask;       // [tokens]; > 0: supervised (the target's own answer)
   std::span<const std::uint16_t> hidden_states;  // bfloat16 bits, [tokens, layers * hidden]
   std::span<const float> hidden_states_f32;      // instead, for captures in float32
+  // The hidden states lie in memory of the device that trains, such as an arena mapped there: they never see the host.
+  bool features_on_device = false;
   // Normally empty: the numbers that choose anchors are drawn from (seed, sample_id, epoch). Else one per token but the
   // last, to repeat another trainer's run.
   std::span<const float> anchor_uniforms;

@@ -31,17 +31,18 @@ QueryTile query_tile(std::int64_t first, std::int64_t last, std::int64_t block, 
   return tile;
 }
 
-// The first and last row of the sample that see any of context keys [first, last).
-KeyTile context_tile(const TileSource& sample, std::int64_t first, std::int64_t last,
+// The first and last block of the sample with a row that sees any of context keys [first, last). A block's rows together
+// see from where its first row begins to where its last one ends.
+KeyTile context_tile(const TileSource& sample, std::int64_t first, std::int64_t last, std::int64_t block,
                      std::span<const std::int64_t> begin, std::span<const std::int64_t> end) {
   KeyTile tile;
   tile.first_key = narrow(first);
   tile.keys = narrow(last - first);
-  for (std::int64_t r = sample.first_row; r < sample.first_row + sample.rows; ++r) {
-    const auto at = static_cast<std::size_t>(r);
-    if (std::max(begin[at], first) >= std::min(end[at], last)) continue;
+  for (std::int64_t r = sample.first_row; r < sample.first_row + sample.rows; r += block) {
+    const std::int64_t from = begin[static_cast<std::size_t>(r)], to = end[static_cast<std::size_t>(r + block - 1)];
+    if (std::max(from, first) >= std::min(to, last)) continue;
     if (tile.row_end == 0) tile.row_begin = narrow(r);
-    tile.row_end = narrow(r + 1);
+    tile.row_end = narrow(r + block);
   }
   return tile;
 }
@@ -63,7 +64,7 @@ AttentionTiles make_attention_tiles(std::span<const TileSource> samples, std::in
     for (std::int64_t at = 0; at < sample.keys; at += kTileRows) {
       const std::int64_t first = sample.first_key + at;
       tiles.keys.push_back(
-          context_tile(sample, first, first + std::min<std::int64_t>(kTileRows, sample.keys - at), begin, end));
+          context_tile(sample, first, first + std::min<std::int64_t>(kTileRows, sample.keys - at), block, begin, end));
     }
   }
   // The longest first, so that none is left over at the end.

@@ -25,7 +25,7 @@ struct AttentionTiles {
   std::vector<KeyTile> keys;
 };
 
-// begin, end: per row of the batch, the context keys it sees; both ascend within a sample, or the row sees nothing.
+// Samples consist of whole blocks. begin, end: per row of the batch, the context keys it sees; both ascend within a block.
 AttentionTiles make_attention_tiles(std::span<const TileSource> samples, std::int64_t block,
                                     std::span<const std::int64_t> begin, std::span<const std::int64_t> end);
 

@@ -120,7 +120,7 @@ class ModelBench {
     }
     head_ = pool_.take(DType::kBF16, {m.vocab, m.hidden});
     norm_ = pool_.take(DType::kF32, {m.hidden});
-    auto linears = Linears::create({kMaxRows, m.hidden, 2 * m.inter, 0, DType::kBF16});
+    auto linears = Linears::create({kMaxRows, m.hidden, 2 * m.inter, m.hidden, DType::kBF16});
     must(linears.status());
     linears_ = std::move(linears).value();
   }
@@ -146,7 +146,8 @@ class ModelBench {
                }),
                0, 30);
       token("token" + at);
-      if (rows >= 4 && rows <= 16) compare_blas(at);
+      if (rows == 8 || rows == 16) compare_blas(at);
+      if (m_.hidden % 128 == 0 && (rows == 1 || rows == 64)) f8_products(at);
     }
   }
 
@@ -243,6 +244,23 @@ class ModelBench {
     time("blas_o", attn_, &Layer::o, x_);
     time("blas_gate_up", x_, &Layer::gate_up, pool_.take(DType::kBF16, {x_.shape[0], 2 * m_.inter}));
     time("blas_down", act_, &Layer::down, x_);
+  }
+
+  // Gate and up as f8 with block scales: half the bytes of the bf16 weights that lie there.
+  void f8_products(const std::string& at) {
+    const std::int64_t n = 2 * m_.inter, k = m_.hidden;
+    const TensorView scales = pool_.take(DType::kF32, {(n + 127) / 128, (k / 128 + 3) / 4 * 4});
+    std::vector<LinearCall> calls;
+    for (const Layer& l : layers_) {
+      const TensorView w = TensorView::of(l.gate_up.data, DType::kF8E4M3, {n, k}, device::DeviceKind::kCuda);
+      calls.push_back({x_, w, scales, norm_, 1e-5f, LinearEnd::kSiluMul, act_});
+    }
+    must(linears_->tune(calls, g_stream).status());
+    const double us = graph_us([&] {
+      for (const LinearCall& c : calls) must(linears_->run(c, g_stream));
+    });
+    report("f8_gate_up" + at, us, static_cast<double>(n * k) * static_cast<double>(calls.size()),
+           static_cast<int>(calls.size()));
   }
 
   const Model m_;

@@ -78,6 +78,12 @@ struct BlasPlans::Setup {
     LEVADA_RETURN_IF_ERROR(check_blas(cublasLtMatrixLayoutCreate(&x, in, k, rows, key.x_stride), "describing x"));
     return check_blas(cublasLtMatrixLayoutCreate(&out, result, n, rows, key.out_stride), "describing out");
   }
+  // The scales of f8 factors, which algorithms are chosen by as well.
+  Status aim(const Product& p) const {
+    if (p.w_scale == nullptr) return {};
+    LEVADA_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.w_scale));
+    return set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.x_scale);
+  }
   template <class V>
   Status set(cublasLtMatmulDescAttributes_t attribute, V value) const {
     return check_blas(cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof value), "describing");
@@ -117,10 +123,7 @@ BlasPlans::Key BlasPlans::key_of(const Product& p) {
 }
 
 Status BlasPlans::launch(const Setup& setup, const cublasLtMatmulAlgo_t& algo, const Product& p, cudaStream_t stream) {
-  if (p.w_scale != nullptr) {
-    LEVADA_RETURN_IF_ERROR(setup.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.w_scale));
-    LEVADA_RETURN_IF_ERROR(setup.set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.x_scale));
-  }
+  LEVADA_RETURN_IF_ERROR(setup.aim(p));
   const float one = 1;
   return check_blas(
       cublasLtMatmul(handle_, setup.product, &one, p.w.data, setup.w, p.x.data, setup.x, &setup.beta, p.out.data,
@@ -172,6 +175,7 @@ Status BlasPlans::multiply(const Product& product, cudaStream_t stream) {
   const Key key = key_of(product);
   Setup setup;
   LEVADA_RETURN_IF_ERROR(setup.open(key));
+  LEVADA_RETURN_IF_ERROR(setup.aim(product));
   LEVADA_ASSIGN_OR_RETURN(const auto plan, plan_for(key, setup));
   return launch(setup, plan->second.algo, product, stream);
 }
@@ -200,11 +204,7 @@ Result<bool> BlasPlans::tune(std::span<const Product> products, cudaStream_t str
   if (const auto known = plans_.find(key); known != plans_.end() && known->second.measured) return false;
   Setup setup;
   LEVADA_RETURN_IF_ERROR(setup.open(key));
-  const Product& first = products.front();
-  if (first.w_scale != nullptr) {  // the heuristics look at the scales' presence
-    LEVADA_RETURN_IF_ERROR(setup.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, first.w_scale));
-    LEVADA_RETURN_IF_ERROR(setup.set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, first.x_scale));
-  }
+  LEVADA_RETURN_IF_ERROR(setup.aim(products.front()));
   LEVADA_ASSIGN_OR_RETURN(const auto found, candidates(handle_, setup.product, setup.w, setup.x, setup.out,
                                                        key.alignment, kWorkspaceBytes, kCandidates));
   Plan best{found.front().algo, true};

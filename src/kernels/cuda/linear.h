@@ -30,9 +30,10 @@ enum class LinearEnd : std::uint8_t {
 // One product y = norm(x) w^T. T: bf16, f16 or f32.
 struct LinearCall {
   TensorView x;        // T [R, K], rows may be strided by a multiple of 8 elements
-  TensorView w;        // T [N, K] contiguous; or f8_e4m3 with w_scale (T bf16)
+  TensorView w;        // T [N, K] contiguous; or f8_e4m3 with w_scale (T bf16, out bf16, K a multiple of 128)
   TensorView w_scale;  // f32 [N/128 rounded up, K/128 rounded up to a multiple of 4]; no data unless w is f8
-  TensorView norm;     // f32 [K]: x is RMS-normed with these weights first; no data: x as it is
+  TensorView
+      norm;  // f32 [K]: x is RMS-normed with these weights (rounded to T where rows are few) first; no data: as is
   float eps = 0;
   LinearEnd end = LinearEnd::kStore;
   TensorView out;  // [R, N], kSiluMul: [R, N/2]; T, or f32 with kStore (logits)
@@ -41,7 +42,7 @@ struct LinearCall {
 struct LinearsOptions {
   std::int64_t max_rows = 0;        // of any call
   std::int64_t max_norm_width = 0;  // largest K of a call with a norm
-  std::int64_t max_pair_width = 0;  // largest N of a call with kSiluMul
+  std::int64_t max_pair_width = 0;  // largest N of a call with kSiluMul or f8 weights
   std::int64_t max_f8_width = 0;    // largest K of a call with f8 weights; 0: there are none
   DType dtype = DType::kBF16;       // T
 };

@@ -6,6 +6,7 @@ namespace levada::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 512, kLoads = 8;
+constexpr unsigned kBlocks = 132 * 4;  // four for each multiprocessor of an H200; on other GPUs more or fewer, in turn
 
 __global__ void __launch_bounds__(kThreads) read_kernel(const int4* data, std::int64_t packs, std::int32_t* result) {
   let_successors_start();
@@ -33,7 +34,7 @@ Status read_all(const device::TensorView& data, const device::TensorView& result
                                     reinterpret_cast<std::uintptr_t>(data.data) % 16 == 0,
                                 "read_all", "data is uint8, in 16-byte packs"));
   LEVADA_RETURN_IF_ERROR(expect(is_vector(result, DType::kI32, 1), "read_all", "result is int32 [1]"));
-  return launch("read_all", read_kernel, {dim3(132 * 4), kThreads}, stream, data.as<const int4>(),
+  return launch("read_all", read_kernel, {dim3(kBlocks), kThreads}, stream, data.as<const int4>(),
                 std::int64_t{data.shape[0] / 16}, result.as<std::int32_t>());
 }
 

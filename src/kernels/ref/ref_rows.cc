@@ -1,6 +1,7 @@
 #include "kernels/ref/ref_rows.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace levada::kernels {
@@ -21,6 +22,14 @@ void append(const TensorView& heads, std::span<const std::int32_t> slots, const 
     if (slot < 0) continue;
     std::copy_n(heads.as<const float>() + r * heads.strides[0], width, plane.as<float>() + slot * width);
   }
+}
+
+// The nearest number that f8_e4m3 holds: 3 bits after the leading one, exponents from -6, at most 448.
+float round_to_e4m3(float x) {
+  if (x == 0) return 0;
+  const int exponent = std::max(-6, std::ilogb(x));
+  const float step = std::ldexp(1.0f, exponent - 3);
+  return std::clamp(std::nearbyint(x / step) * step, -448.0f, 448.0f);
 }
 
 }  // namespace
@@ -51,6 +60,16 @@ void ref_linear(RefOps& ops, const TensorView& x, const TensorView& w, const Ten
   const TensorView both = TensorView::of(pairs.data(), DType::kF32, {rows, n});
   ops.linear(from, w, both, false);
   ops.silu_mul(both, out);
+}
+
+void ref_quantize_rows(const TensorView& x) {
+  constexpr std::int64_t kGroup = 128;
+  for (float* group = x.as<float>(); group < x.as<float>() + x.elements(); group += kGroup) {
+    float largest = 0;
+    for (std::int64_t i = 0; i < kGroup; ++i) largest = std::max(largest, std::abs(group[i]));
+    const float scale = largest > 0 ? largest / 448 : 1;
+    for (std::int64_t i = 0; i < kGroup; ++i) group[i] = round_to_e4m3(group[i] / scale) * scale;
+  }
 }
 
 }  // namespace levada::kernels

@@ -28,4 +28,7 @@ enum class RefLinearEnd { kStore, kAdd, kSiluMul };
 void ref_linear(RefOps& ops, const TensorView& x, const TensorView& w, const TensorView& norm, float eps,
                 RefLinearEnd end, const TensorView& out);
 
+// Each 128 columns of x: f32 [R, K], contiguous, replaced by what f8_e4m3 numbers with one scale (largest / 448) keep.
+void ref_quantize_rows(const TensorView& x);
+
 }  // namespace levada::kernels

@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/log.h"
-#include "kernels/cuda/argmax.h"
+#include "kernels/cuda/sampling.h"
 #include "model/cuda/cuda_layers.h"
 #include "model/cuda/decode_graphs.h"
 #include "model/cuda/result_slots.h"
@@ -20,9 +19,10 @@ namespace cuda = kernels::cuda;
 
 namespace {
 
-constexpr std::int64_t kMaxStepRows = 16'384;
+constexpr std::int64_t kMaxStepRows = 16'384 + 1024;  // the largest chunk, and decode rows beside it
 constexpr std::int64_t kMaxTableEntries = 1 << 20;
 constexpr std::int64_t kMaxSamples = 1024;
+constexpr std::int64_t kMaxSamplingIds = 4 << 20;  // histories and banned ids of a step
 
 core::KvLayout make_layout(const ModelConfig& config, DType dtype, std::int32_t page_size_tokens) {
   std::vector<std::int32_t> layers(static_cast<std::size_t>(config.layers));
@@ -30,11 +30,6 @@ core::KvLayout make_layout(const ModelConfig& config, DType dtype, std::int32_t 
   const auto elements = static_cast<std::int32_t>(config.kv_heads * config.head_dim);
   return core::KvLayout(page_size_tokens, {core::KvPlane{"k", "target", dtype, elements, layers},
                                            core::KvPlane{"v", "target", dtype, elements, layers}});
-}
-
-bool is_greedy(const core::SampleRow& row) {
-  const bool plain = row.frequency_penalty == 0 && row.presence_penalty == 0 && row.repetition_penalty == 1;
-  return plain && row.banned_count == 0 && (row.temperature <= 0 || row.top_k == 1);
 }
 
 class CudaModel final : public Model {
@@ -54,6 +49,7 @@ class CudaModel final : public Model {
     return "cuda " + device_.name() + ", " + std::to_string(graphs_.size()) + " decode graphs";
   }
   bool runs_ahead() const override { return true; }
+  std::vector<MemoryUse> memory() const override;
   Result<std::unique_ptr<KvPool>> make_kv_pool(std::int32_t pages) override;
   Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) override;
 
@@ -63,6 +59,8 @@ class CudaModel final : public Model {
   // The rows of the graph that can run this plan, or 0.
   std::int32_t graph_rows(const core::StepPlan& plan, const KvPool& pool) const;
   Status decode_launches(std::int32_t rows, const PagedKvPool& pool);
+  // How to choose the step's tokens, to the device.
+  Status send_sampling(const core::StepPlan& plan, std::int32_t padded_rows);
   TensorView logits_of(std::int64_t count) const {
     return TensorView::of(logits_->data(), DType::kF32, {count, config_.vocabulary}, DeviceKind::kCuda);
   }
@@ -84,11 +82,11 @@ class CudaModel final : public Model {
   StepInputs eager_inputs_, graph_inputs_;
   std::unique_ptr<device::DeviceBuffer> logits_, samples_;  // f32 [kMaxSamples, V], i32 [kMaxSamples]
   std::shared_ptr<ResultSlots> results_;
-  kernels::ThreadPool sampling_thread_{1};
-  std::unique_ptr<kernels::Ops> host_ops_ = kernels::make_cpu_ops(sampling_thread_);
+  std::unique_ptr<cuda::Sampler> sampler_;
   DecodeGraphs graphs_;
   const KvPool* graph_pool_ = nullptr;
-  std::size_t sampled_ = 0;  // by the step begun last: what plan.future_tokens may name
+  std::int64_t graph_bytes_ = 0;  // what recording took of the device, modules loaded by it included
+  std::size_t sampled_ = 0;       // by the step begun last: what plan.future_tokens may name
 };
 
 class CudaForward final : public Forward {
@@ -146,9 +144,9 @@ class CudaForward final : public Forward {
     const auto n = static_cast<std::int64_t>(count);
     if (graph_rows_ == 0 && count > 0) {
       LEVADA_RETURN_IF_ERROR(layers().logits(arrays_, rows_, model_.logits_of(n), model_.stream()));
-      LEVADA_RETURN_IF_ERROR(cuda::argmax(model_.logits_of(n), model_.samples_of(n), model_.stream()));
+      LEVADA_RETURN_IF_ERROR(
+          model_.sampler_->run(model_.logits_of(n), arrays_.ids, model_.samples_of(n), model_.stream()));
     }
-    if (!std::all_of(plan_.samples.begin(), plan_.samples.end(), is_greedy)) LEVADA_RETURN_IF_ERROR(choose_on_host(n));
     model_.sampled_ = count;
     return model_.results_->send(static_cast<const std::int32_t*>(model_.samples_->data()), count, *model_.stream_);
   }
@@ -164,18 +162,6 @@ class CudaForward final : public Forward {
     return TensorView::of(host_.data(), DType::kF32, {from.shape[0], from.shape[1]});
   }
 
-  // Waits for the logits, chooses as the CPU does and puts the tokens where the next step takes them.
-  Status choose_on_host(std::int64_t count) {
-    core::StepPlan plan = plan_;  // with the ids that only the device knows so far
-    LEVADA_RETURN_IF_ERROR(
-        model_.stream_->copy(plan.tokens.data(), arrays_.ids, plan.tokens.size() * sizeof(core::Token)));
-    LEVADA_ASSIGN_OR_RETURN(const TensorView values, to_host(model_.logits_of(count)));
-    chosen_ = sample_on_host(plan, values, *model_.host_ops_);
-    LEVADA_RETURN_IF_ERROR(
-        model_.stream_->copy(model_.samples_->data(), chosen_.data(), chosen_.size() * sizeof(core::Token)));
-    return model_.stream_->synchronize();
-  }
-
   CudaModel& model_;
   cuda::FlashAttention* const flash_;  // planned for this step, or null
   const core::StepPlan& plan_;
@@ -183,7 +169,6 @@ class CudaForward final : public Forward {
   const std::int32_t graph_rows_, rows_;
   const StepArrays arrays_;
   std::vector<float> host_;
-  std::vector<core::Token> chosen_;
   int next_layer_ = 0;
 };
 
@@ -229,23 +214,31 @@ Status CudaModel::open(DecoderSource& source) {
   LEVADA_ASSIGN_OR_RETURN(graph_inputs_, StepInputs::make(device_, options_.max_graph_rows, kMaxTableEntries));
   LEVADA_ASSIGN_OR_RETURN(logits_, device_.allocate(static_cast<std::size_t>(kMaxSamples * config_.vocabulary) * 4));
   LEVADA_ASSIGN_OR_RETURN(samples_, device_.allocate(kMaxSamples * 4));
+  LEVADA_ASSIGN_OR_RETURN(sampler_, cuda::Sampler::create(device_, static_cast<std::int32_t>(kMaxSamples),
+                                                          config_.vocabulary, kMaxSamplingIds));
   results_ = std::make_shared<ResultSlots>(device_, kMaxSamples);
-  const double mib = 1 << 20;
-  LEVADA_LOG_INFO("on ", device_.name(), ": weights ", static_cast<std::int64_t>(weights_.bytes() / mib),
-                  " MiB, products ", static_cast<std::int64_t>(linears_->bytes() / mib), " MiB, attention ",
-                  static_cast<std::int64_t>((attention_->bytes() + (flash_ ? flash_->bytes() : 0)) / mib),
-                  " MiB, activations ",
-                  static_cast<std::int64_t>((eager_layers_->bytes() + graph_layers_->bytes()) / mib), " MiB, logits ",
-                  static_cast<std::int64_t>(logits_->size_bytes() / mib), " MiB");
   return {};
+}
+
+std::vector<MemoryUse> CudaModel::memory() const {
+  const auto bytes = [](auto value) { return static_cast<std::int64_t>(value); };
+  return {{"weights", weights_.bytes()},
+          {"product workspace", bytes(linears_->bytes())},
+          {"attention workspace", bytes(attention_->bytes()) + (flash_ ? flash_->bytes() : 0)},
+          {"activations", eager_layers_->bytes() + graph_layers_->bytes()},
+          {"step inputs", eager_inputs_.bytes() + graph_inputs_.bytes()},
+          {"logits and samples", bytes(logits_->size_bytes() + samples_->size_bytes()) + sampler_->bytes()},
+          {"decode graphs", graph_bytes_}};
 }
 
 Result<std::unique_ptr<KvPool>> CudaModel::make_kv_pool(std::int32_t pages) {
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<PagedKvPool> pool, PagedKvPool::make(layout_, pages, device_));
+  const std::int64_t free_before = device_.free_bytes();
   if (graph_pool_ == nullptr && options_.max_graph_rows > 0) {
     LEVADA_RETURN_IF_ERROR(graphs_.record(
         options_.max_graph_rows, [&](std::int32_t rows) { return decode_launches(rows, *pool); }, stream()));
     graph_pool_ = pool.get();
+    graph_bytes_ = std::max<std::int64_t>(0, free_before - device_.free_bytes());
   }
   return std::unique_ptr<KvPool>(std::move(pool));
 }
@@ -258,7 +251,7 @@ Status CudaModel::decode_launches(std::int32_t rows, const PagedKvPool& pool) {
     LEVADA_RETURN_IF_ERROR(graph_layers_->layer(l, arrays, rows, pool, nullptr, stream()));
   }
   LEVADA_RETURN_IF_ERROR(graph_layers_->logits(arrays, rows, logits_of(rows), stream()));
-  return cuda::argmax(logits_of(rows), samples_of(rows), stream());
+  return sampler_->run(logits_of(rows), arrays.ids, samples_of(rows), stream());
 }
 
 std::int32_t CudaModel::graph_rows(const core::StepPlan& plan, const KvPool& pool) const {
@@ -268,6 +261,16 @@ std::int32_t CudaModel::graph_rows(const core::StepPlan& plan, const KvPool& poo
   }
   const std::int32_t bucket = graphs_.bucket_for(static_cast<std::int32_t>(plan.tokens.size()));
   return bucket > 0 && graph_inputs_.fits(plan, bucket) ? bucket : 0;
+}
+
+Status CudaModel::send_sampling(const core::StepPlan& plan, std::int32_t padded_rows) {
+  if (plan.samples.empty()) return {};
+  std::vector<cuda::SamplerRow> rows(plan.samples.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].params = sample_params(plan, i);
+    if (plan.samples[i].append_input_to_history) rows[i].appended_row = plan.samples[i].row;
+  }
+  return sampler_->upload(rows, padded_rows, *stream_);
 }
 
 Result<std::unique_ptr<Forward>> CudaModel::begin(const core::StepPlan& plan, KvPool& pool) {
@@ -293,6 +296,7 @@ Result<std::unique_ptr<Forward>> CudaModel::begin(const core::StepPlan& plan, Kv
   LEVADA_ASSIGN_OR_RETURN(
       const StepArrays arrays,
       inputs.upload(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(rows), layout_.page_size_tokens(), *stream_));
+  LEVADA_RETURN_IF_ERROR(send_sampling(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(plan.samples.size())));
   cuda::FlashAttention* const flash = plan.tokens.size() > plan.slices.size() ? flash_.get() : nullptr;
   if (flash != nullptr) LEVADA_RETURN_IF_ERROR(flash->plan(geometry.batch(), 0, *stream_));
   return std::unique_ptr<Forward>(std::make_unique<CudaForward>(*this, plan, *own, bucket, arrays, flash));

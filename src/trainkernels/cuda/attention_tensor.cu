@@ -43,23 +43,18 @@ __device__ inline std::uint32_t packed(float low, float high) {
   return *reinterpret_cast<const std::uint32_t*>(&both);
 }
 
-// Starts copying `count` rows of D values from `from` on, zeros beyond, as part of the copies that commit() closes.
+// Starts copying `count` rows of D values from `from` on, zeros beyond.
 template <int D>
 __device__ void copy_tile(bf16* to, const bf16* from, std::int64_t stride, int count) {
 #pragma unroll
   for (int i = threadIdx.x; i < kTileRows * D / 8; i += kThreads) {
-    const int row = i / (D / 8), column = i % (D / 8) * 8, bytes = row < count ? 16 : 0;
-    const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(to + row * Shape<D>::kStride + column));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                 :
-                 : "r"(address), "l"(from + (row < count ? row : 0) * stride + column), "r"(bytes)
-                 : "memory");
+    const int row = i / (D / 8), column = i % (D / 8) * 8;
+    copy_16(to + row * Shape<D>::kStride + column, from + (row < count ? row : 0) * stride + column, row < count);
   }
 }
-__device__ inline void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // All committed copies but the last are there, for every thread.
 __device__ inline void wait_for_all_but_last() {
-  asm volatile("cp.async.wait_group 1;" ::: "memory");
+  wait_for_copies<1>();
   __syncthreads();
 }
 __device__ inline float power_of_two(float x) {
@@ -225,7 +220,7 @@ struct KeyWalk {
       copy_tile<D>(k(step), at<bf16>(keys.k, from, keys.k_stride, column), keys.k_stride, count);
       copy_tile<D>(v(step), at<bf16>(keys.v, from, keys.v_stride, column), keys.v_stride, count);
     }
-    commit();
+    commit_copies();
   }
 };
 
@@ -306,7 +301,7 @@ __global__ __launch_bounds__(kThreads, D <= 64 ? 3 : 2) void query_gradient_kern
   const KeyWalk<D> walk(a, tile, head, dout + Shape<D>::kTile);
   copy_tile<D>(q, at<bf16>(a.q, tile.first_row, a.q_stride, column), a.q_stride, tile.rows);
   copy_tile<D>(dout, at<bf16>(a.dout, tile.first_row, a.dout_stride, column), a.dout_stride, tile.rows);
-  commit();
+  commit_copies();
   walk.copy(0);
   const MyRows mine(tile, a);
   wait_for_all_but_last();
@@ -377,7 +372,7 @@ struct QueryWalk {
       copy_tile<D>(q(step), at<bf16>(a.q, from, a.q_stride, head(step) * D), a.q_stride, count);
       copy_tile<D>(dout(step), at<bf16>(a.dout, from, a.dout_stride, head(step) * D), a.dout_stride, count);
     }
-    commit();
+    commit_copies();
   }
   __device__ RowFacts facts(int step) const {
     if (step >= steps || threadIdx.x >= kTileRows) return {};

@@ -33,23 +33,26 @@ __device__ inline Seen warp_both(Seen seen) {
   return seen;
 }
 
-// N logits from i on: one rescaling for all of them.
+// Rounded logits need no better exponential than the chip's own.
+template <class T>
+__device__ inline float exponential(float x) {
+  return sizeof(T) == sizeof(float) ? expf(x) : __expf(x);
+}
+
+// N logits from i on. A new top is rare, so only then is its place looked for.
 template <class T, int N>
 __device__ inline void see(const T* x, std::int64_t i, Seen& seen) {
-  float top = seen.top;
-  std::int64_t at = seen.at;
+  float top = load(x[0]);
 #pragma unroll
-  for (int j = 0; j < N; ++j) {
-    const float value = load(x[j]);
-    if (value > top) {
-      top = value;
-      at = i + j;
-    }
+  for (int j = 1; j < N; ++j) top = fmaxf(top, load(x[j]));
+  if (top > seen.top) {
+    if (seen.sum > 0) seen.sum *= expf(seen.top - top);
+    seen.top = top;
+#pragma unroll
+    for (int j = N - 1; j >= 0; --j) seen.at = load(x[j]) == top ? i + j : seen.at;
   }
-  float sum = seen.sum > 0 ? seen.sum * expf(seen.top - top) : 0;
 #pragma unroll
-  for (int j = 0; j < N; ++j) sum += expf(load(x[j]) - top);
-  seen = {top, sum, at};
+  for (int j = 0; j < N; ++j) seen.sum += exponential<T>(load(x[j]) - seen.top);
 }
 
 // The row's totals to everybody in the block.
@@ -94,7 +97,7 @@ __global__ void cross_entropy_kernel(std::int64_t width, const T* logits, const 
   report(block_both(seen), r, row, labels[r], nll, norm, argmax);
 }
 
-// Both passes over a row that fits into shared memory: read once, written once.
+// Both passes over a row that fits into shared memory: read once, all of it on its way at a time, and written once.
 __global__ __launch_bounds__(kThreads, 2) void cross_entropy_both_kernel(std::int64_t width, bf16* logits,
                                                                          const std::int64_t* labels, float* nll,
                                                                          float* norm, std::int64_t* argmax,
@@ -104,12 +107,10 @@ __global__ __launch_bounds__(kThreads, 2) void cross_entropy_both_kernel(std::in
   const std::int64_t r = blockIdx.x, label = labels[r];
   bf16* row = logits + r * width;
   Seen seen;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < width / 8; i += kThreads) {
-    const Eight<bf16> x = eight(row, i);
-    kept[i] = x;
-    see<bf16, 8>(x.at, i * 8, seen);
-  }
+  for (int i = threadIdx.x; i < width / 8; i += kThreads) copy_16(kept + i, row + i * 8);
+  commit_copies();
+  wait_for_copies<0>();
+  for (int i = threadIdx.x; i < width / 8; i += kThreads) see<bf16, 8>(kept[i].at, i * 8, seen);
   seen = block_both(seen);
   report(seen, r, row, label, nll, norm, argmax);
   __syncthreads();  // the label's logit is read before it is overwritten
@@ -118,7 +119,7 @@ __global__ __launch_bounds__(kThreads, 2) void cross_entropy_both_kernel(std::in
     Eight<bf16> x = kept[i];
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      store(x.at[j], expf(load(x.at[j]) - seen.top) * scale - (i * 8 + j == label ? hit : 0.f));
+      store(x.at[j], exponential<bf16>(load(x.at[j]) - seen.top) * scale - (i * 8 + j == label ? hit : 0.f));
     }
     eight(row, i) = x;
   }
@@ -130,7 +131,7 @@ __global__ void cross_entropy_backward_kernel(std::int64_t width, T* logits, con
   const std::int64_t r = blockIdx.x, label = labels[r];
   T* row = logits + r * width;
   const float top = norm[2 * r], scale = coefficient[r] * norm[2 * r + 1], hit = coefficient[r];
-  auto gradient = [&](float x, std::int64_t i) { return expf(x - top) * scale - (i == label ? hit : 0.f); };
+  auto gradient = [&](float x, std::int64_t i) { return exponential<T>(x - top) * scale - (i == label ? hit : 0.f); };
   if constexpr (kEights) {
     for (std::int64_t i = threadIdx.x; i < width / 8; i += kThreads) {
       Eight<T> x = eight(row, i);

@@ -45,6 +45,21 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
+// Starts copying 16 bytes into shared memory, or zeros; part of the copies that the next commit_copies() closes.
+__device__ inline void copy_16(void* shared, const void* global, bool there = true) {
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :
+               : "r"(address), "l"(global), "r"(there ? 16 : 0)
+               : "memory");
+}
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// This thread's committed copies but the last N are there.
+template <int N>
+__device__ inline void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory");
+}
+
 // Calls body with a null pointer of the device's type for `type`.
 template <class Body>
 void by_type(Element type, Body body) {

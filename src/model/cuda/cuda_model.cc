@@ -235,6 +235,7 @@ Result<std::unique_ptr<KvPool>> CudaModel::make_kv_pool(std::int32_t pages) {
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<PagedKvPool> pool, PagedKvPool::make(layout_, pages, device_));
   const std::int64_t free_before = device_.free_bytes();
   if (graph_pool_ == nullptr && options_.max_graph_rows > 0) {
+    LEVADA_RETURN_IF_ERROR(sampler_->upload({}, options_.max_graph_rows, *stream_));
     LEVADA_RETURN_IF_ERROR(graphs_.record(
         options_.max_graph_rows, [&](std::int32_t rows) { return decode_launches(rows, *pool); }, stream()));
     graph_pool_ = pool.get();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/log.h"
 #include "kernels/cuda/sampling.h"
 #include "model/cuda/cuda_layers.h"
 #include "model/cuda/decode_graphs.h"
@@ -200,7 +201,7 @@ Status CudaModel::open(DecoderSource& source) {
   if (cuda::FlashAttention::supports(shape)) {
     LEVADA_ASSIGN_OR_RETURN(flash_, cuda::FlashAttention::create(device_, shape));
   } else {
-    LEVADA_LOG_WARN(
+    LEVADA_LOG_WARNING(
         "prompts are attended row by row, slowly: the tensor-core kernel takes bfloat16, float16 and heads of 64 or "
         "128, not ",
         to_string(options_.dtype), " and ", config_.head_dim);

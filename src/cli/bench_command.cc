@@ -58,8 +58,7 @@ Result<std::vector<bench::Case>> run(const std::string& name, const Options& opt
     LEVADA_ASSIGN_OR_RETURN(Engine engine, open_engine(options.engine));
     return bench::run_decode_bench(std::move(engine.model), std::move(engine.pool), options.scale);
   }
-  return invalid_argument("there is no bench '" + name +
-                          "' (known: " + kNames + ")");
+  return invalid_argument("there is no bench '" + name + "' (known: " + kNames + ")");
 }
 
 void print_table(const std::string& name, const std::vector<bench::Case>& cases) {
@@ -79,9 +78,8 @@ int bench_command(Words words) {
   const Result<recipe::CommandLine> line = recipe::parse_command_line(words, table);
   if (!line.ok()) return report(line.status());
   if (line->help || line->positionals.size() != 1) {
-    std::fprintf(line->help ? stdout : stderr,
-                 "usage: levada bench NAME [--json] [flags]\nNAME: %s\n%s", kNames.c_str(),
-                 recipe::print_help(table).c_str());
+    std::fprintf(line->help ? stdout : stderr, "usage: levada bench NAME [--json] [flags]\nNAME: %s\n%s",
+                 kNames.c_str(), recipe::print_help(table).c_str());
     return line->help ? kExitOk : kExitUsage;
   }
   const std::string& name = line->positionals.front();

@@ -1,9 +1,9 @@
 #include "cli/engine_setup.h"
 
-#include <chrono>
 #include <cstdio>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "cli/model_locator.h"
 #include "engine/kv_budget.h"
@@ -61,14 +61,15 @@ void report_memory(const Engine& engine) {
 class Lap {
  public:
   std::string operator()() {
-    const auto now = std::chrono::steady_clock::now();
+    const std::int64_t now = clock_.now_us();
     char text[32];
-    std::snprintf(text, sizeof text, "%.2f s", std::chrono::duration<double>(now - std::exchange(last_, now)).count());
+    std::snprintf(text, sizeof text, "%.2f s", static_cast<double>(now - std::exchange(last_us_, now)) / 1e6);
     return text;
   }
 
  private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  SystemClock clock_;
+  std::int64_t last_us_ = clock_.now_us();
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/arena_bench.h"
 #include "bench/bench.h"
 #include "bench/decode_bench.h"
 #include "bench/http_bench.h"
@@ -37,6 +38,11 @@ Result<std::vector<bench::Case>> run(const std::string& name, const Options& opt
   if (name == "radix") return bench::run_radix_bench(options.scale);
   if (name == "http") return bench::run_http_bench(options.scale);
   if (name == "store") return bench::run_store_bench(options.scale);
+  if (name == "nvlink-arena") {
+    bench::ArenaBench arena;
+    if (options.engine.device != "cuda") arena.device = device::DeviceKind::kCpu;
+    return bench::run_arena_bench(arena);
+  }
   if (name == "registry") return bench::run_registry_bench(options.scale);
   if (name == "train") return bench::run_train_bench(options.scale, options.engine.device);
   if (name == "sched") {  // with the model's tokenizer, so that turning tokens into text is measured too
@@ -49,7 +55,7 @@ Result<std::vector<bench::Case>> run(const std::string& name, const Options& opt
     return bench::run_decode_bench(std::move(engine.model), std::move(engine.pool), options.scale);
   }
   return invalid_argument("there is no bench '" + name +
-                          "' (known: radix, sched, decode, http, store, registry, train)");
+                          "' (known: radix, sched, decode, http, store, nvlink-arena, registry, train)");
 }
 
 void print_table(const std::string& name, const std::vector<bench::Case>& cases) {
@@ -70,7 +76,7 @@ int bench_command(Words words) {
   if (!line.ok()) return report(line.status());
   if (line->help || line->positionals.size() != 1) {
     std::fprintf(line->help ? stdout : stderr,
-                 "usage: levada bench radix|sched|decode|http|store|registry|train [--json] [flags]\n%s",
+                 "usage: levada bench radix|sched|decode|http|store|nvlink-arena|registry|train [--json] [flags]\n%s",
                  recipe::print_help(table).c_str());
     return line->help ? kExitOk : kExitUsage;
   }

@@ -1,0 +1,145 @@
+// Times of paged attention and sampling, as JSON lines. Needs a GPU.
+//   kernels_cuda_attention_bench
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/flash_attention.h"
+#include "kernels/cuda/gpu_test_device.h"
+#include "kernels/cuda/sampling.h"
+
+namespace levada::kernels::cuda {
+namespace {
+
+constexpr int kCalls = 20;
+constexpr std::int32_t kPageSize = 16;
+
+void must(const Status& status) { LEVADA_CHECK(status.ok(), status.to_string().c_str()); }
+void must(cudaError_t error) { LEVADA_CHECK(error == cudaSuccess, cudaGetErrorString(error)); }
+
+// Median microseconds of one of kCalls calls in a graph.
+double call_us(const std::function<Status()>& call, cudaStream_t stream) {
+  must(call());
+  must(cudaStreamSynchronize(stream));
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t ready = nullptr;
+  must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  for (int i = 0; i < kCalls; ++i) must(call());
+  must(cudaStreamEndCapture(stream, &graph));
+  must(cudaGraphInstantiate(&ready, graph, 0));
+  cudaEvent_t start = nullptr, stop = nullptr;
+  must(cudaEventCreate(&start));
+  must(cudaEventCreate(&stop));
+  std::vector<float> times;
+  for (int i = 0; i < 8; ++i) {
+    must(cudaEventRecord(start, stream));
+    must(cudaGraphLaunch(ready, stream));
+    must(cudaEventRecord(stop, stream));
+    must(cudaEventSynchronize(stop));
+    float ms = 0;
+    must(cudaEventElapsedTime(&ms, start, stop));
+    times.push_back(ms * 1000 / kCalls);
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+class Bench {
+ public:
+  void attention(const char* name, int heads, int kv_heads, int d, int requests, int context, int rows, bool padded) {
+    const std::int32_t pages_each = (context + rows + kPageSize - 1) / kPageSize, pages = pages_each * requests;
+    const std::int64_t total = std::int64_t{requests} * rows, width = std::int64_t{heads} * d;
+    auto flash = FlashAttention::create(
+        device_, {heads, kv_heads, d, kPageSize, DType::kBF16, total, padded ? total : 0, pages});
+    must(flash.status());
+    const TensorView k = take({pages, kPageSize, kv_heads, d}), v = take({pages, kPageSize, kv_heads, d}),
+                     q = take({total, heads, d}), out = take({total, width});
+    std::vector<std::int32_t> first_row, count, before, table_first, tables;
+    for (int r = 0; r < requests; ++r) {
+      first_row.push_back(r * rows);
+      count.push_back(rows);
+      before.push_back(context);
+      table_first.push_back(r * pages_each);
+    }
+    for (std::int32_t p = 0; p < pages; ++p) tables.push_back(p);
+    const PagedBatch batch{first_row, count, before, table_first, tables, kPageSize};
+    must((*flash)->plan(batch, padded ? requests : 0, *stream_));
+    const double us = call_us([&] { return (*flash)->run(q, k, v, 0.1f, out, native()); }, native());
+    const double kv_bytes = 2.0 * 2 * pages * kPageSize * kv_heads * d;
+    const double flops = 4.0 * static_cast<double>(width) * requests * rows * (context + rows / 2.0);
+    std::printf("{\"bench\": \"attention\", \"name\": \"%s\", \"us\": %.2f, \"kv_gb_s\": %.0f, \"tflop_s\": %.1f}\n",
+                name, us, kv_bytes / us / 1e3, flops / us / 1e6);
+    std::fflush(stdout);
+    memory_.clear();
+  }
+
+  void sampling(const char* name, int rows, std::int64_t vocabulary, float spread, const SampleParams& params) {
+    auto sampler = Sampler::create(device_, rows, vocabulary, 1 << 20);
+    must(sampler.status());
+    std::vector<float> values(static_cast<std::size_t>(rows) * static_cast<std::size_t>(vocabulary));
+    std::mt19937 bits(3);
+    std::normal_distribution<float> normal(0, spread);
+    for (float& x : values) x = normal(bits);
+    auto memory = std::move(device_.allocate(values.size() * 4 + static_cast<std::size_t>(rows) * 4)).value();
+    must(cudaMemcpy(memory->data(), values.data(), values.size() * 4, cudaMemcpyHostToDevice));
+    const TensorView logits =
+        TensorView::of(memory->data(), DType::kF32, {rows, vocabulary}, device::DeviceKind::kCuda);
+    const TensorView tokens =
+        TensorView::of(logits.as<float>() + values.size(), DType::kI32, {rows}, device::DeviceKind::kCuda);
+    SamplerRow row;
+    row.params = params;
+    must((*sampler)->upload(std::vector<SamplerRow>(static_cast<std::size_t>(rows), row), rows, *stream_));
+    const double us = call_us([&] { return (*sampler)->run(logits, nullptr, tokens, native()); }, native());
+    std::printf("{\"bench\": \"sampling\", \"name\": \"%s\", \"us\": %.2f}\n", name, us);
+    std::fflush(stdout);
+  }
+
+ private:
+  TensorView take(std::initializer_list<std::int64_t> shape) {
+    TensorView view = TensorView::of(nullptr, DType::kBF16, shape, device::DeviceKind::kCuda);
+    memory_.push_back(std::move(device_.allocate(static_cast<std::size_t>(view.elements()) * 2)).value());
+    view.data = memory_.back()->data();
+    return view;
+  }
+  cudaStream_t native() const { return static_cast<cudaStream_t>(stream_->native_handle()); }
+  GpuTestDevice device_;
+  std::unique_ptr<device::Stream> stream_ = std::move(device_.make_stream()).value();
+  std::vector<std::unique_ptr<device::DeviceBuffer>> memory_;
+};
+
+void run() {
+  Bench bench;
+  bench.attention("qwen3_8b.decode.b32.ctx8192", 32, 8, 128, 32, 8191, 1, true);
+  bench.attention("qwen3_8b.decode.b64.ctx2048", 32, 8, 128, 64, 2047, 1, true);
+  bench.attention("qwen3_8b.decode.b1.ctx512", 32, 8, 128, 1, 511, 1, true);
+  bench.attention("smollm2.decode.b1.ctx512", 9, 3, 64, 1, 511, 1, true);
+  bench.attention("smollm2.decode.b512.ctx256", 9, 3, 64, 512, 255, 1, true);
+  bench.attention("qwen3_8b.prefill.1x8192", 32, 8, 128, 1, 0, 8192, false);
+  bench.attention("smollm2.prefill.32x512", 9, 3, 64, 32, 0, 512, false);
+  SampleParams greedy, plain, nucleus, all;
+  greedy.temperature = 0;
+  nucleus.top_p = 0.9f;
+  all.temperature = 0.8f;
+  all.top_k = 50;
+  all.top_p = 0.95f;
+  all.min_p = 0.05f;
+  for (const int rows : {1, 512}) {
+    const std::string at = ".b" + std::to_string(rows) + ".v49152";
+    bench.sampling(("greedy" + at).c_str(), rows, 49152, 3, greedy);
+    bench.sampling(("temperature" + at).c_str(), rows, 49152, 3, plain);
+    bench.sampling(("top_p" + at).c_str(), rows, 49152, 3, nucleus);
+    bench.sampling(("top_k_top_p_min_p" + at).c_str(), rows, 49152, 3, all);
+  }
+  bench.sampling("greedy.b1.v151936", 1, 151936, 3, greedy);
+  bench.sampling("top_k_top_p_min_p.b64.v151936", 64, 151936, 3, all);
+}
+
+}  // namespace
+}  // namespace levada::kernels::cuda
+
+int main() { levada::kernels::cuda::run(); }

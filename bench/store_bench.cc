@@ -261,7 +261,7 @@ Result<std::vector<Case>> run_store_bench(double scale) {
   Subject subject;
   LEVADA_RETURN_IF_ERROR(open(subject, 4 * largest));
   const Buffer buffer(largest);
-  LEVADA_ASSIGN_OR_RETURN(store::MemoryFile pool, store::MemoryFile::create("levada-bench", largest));
+  LEVADA_ASSIGN_OR_RETURN(MemoryFile pool, MemoryFile::create("levada-bench", largest));
   LEVADA_RETURN_IF_ERROR(pool.prefault(0, largest));
   RawTcp raw;
   std::vector<Case> cases;

@@ -6,6 +6,7 @@
 
 #include "bench/arena_bench.h"
 #include "bench/bench.h"
+#include "bench/cuda_bench.h"
 #include "bench/decode_bench.h"
 #include "bench/http_bench.h"
 #include "bench/radix_bench.h"
@@ -20,6 +21,9 @@
 
 namespace levada::cli {
 namespace {
+
+const std::string kNames =
+    "radix, sched, decode, http, store, nvlink-arena, registry, train, cuda-smollm2, cuda-qwen3-8b";
 
 struct Options {
   bool json = false;
@@ -50,12 +54,18 @@ Result<std::vector<bench::Case>> run(const std::string& name, const Options& opt
     LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer, open_tokenizer(model, options.engine));
     return bench::run_sched_bench(options.scale, tokenizer.get());
   }
+  if (name.starts_with("cuda-")) {  // random weights; text is turned out only by a tokenizer that is named
+    std::unique_ptr<text::Tokenizer> tokenizer;
+    if (!options.engine.tokenizer_path.empty()) {
+      LEVADA_ASSIGN_OR_RETURN(tokenizer, open_tokenizer({}, options.engine));
+    }
+    return bench::run_cuda_bench(name.substr(5), options.scale, tokenizer.get());
+  }
   if (name == "decode") {
     LEVADA_ASSIGN_OR_RETURN(Engine engine, open_engine(options.engine));
     return bench::run_decode_bench(std::move(engine.model), std::move(engine.pool), options.scale);
   }
-  return invalid_argument("there is no bench '" + name +
-                          "' (known: radix, sched, decode, http, store, nvlink-arena, registry, train)");
+  return invalid_argument("there is no bench '" + name + "' (known: " + kNames + ")");
 }
 
 void print_table(const std::string& name, const std::vector<bench::Case>& cases) {
@@ -75,9 +85,8 @@ int bench_command(Words words) {
   const Result<recipe::CommandLine> line = recipe::parse_command_line(words, table);
   if (!line.ok()) return report(line.status());
   if (line->help || line->positionals.size() != 1) {
-    std::fprintf(line->help ? stdout : stderr,
-                 "usage: levada bench radix|sched|decode|http|store|nvlink-arena|registry|train [--json] [flags]\n%s",
-                 recipe::print_help(table).c_str());
+    std::fprintf(line->help ? stdout : stderr, "usage: levada bench NAME [--json] [flags]\nNAME: %s\n%s",
+                 kNames.c_str(), recipe::print_help(table).c_str());
     return line->help ? kExitOk : kExitUsage;
   }
   const std::string& name = line->positionals.front();

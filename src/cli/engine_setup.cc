@@ -1,5 +1,9 @@
 #include "cli/engine_setup.h"
 
+#include <cstdio>
+#include <utility>
+
+#include "base/clock.h"
 #include "base/log.h"
 #include "cli/model_locator.h"
 #include "engine/kv_budget.h"
@@ -18,12 +22,55 @@ model::ModelOptions model_options(const engine::Options& options) {
   return model;
 }
 
+constexpr double kCpuShare = 0.5, kCudaShare = 0.9;
+constexpr std::int64_t kCudaReserveBytes = std::int64_t{1} << 30;  // graphs, and kernels loaded at their first use
+
 engine::KvBudget kv_budget(const engine::Options& options, const Engine& engine) {
-  return {.max_total_tokens = options.max_total_tokens,
-          .mem_fraction_static = options.mem_fraction_static,
-          .free_bytes = engine.device->free_bytes(),
-          .context_length_tokens = engine.model->info().context_length_tokens};
+  const bool cuda = engine.device->kind() == device::DeviceKind::kCuda;
+  engine::KvBudget budget;
+  budget.max_total_tokens = options.max_total_tokens;
+  budget.mem_fraction_static = options.mem_fraction_static.value_or(cuda ? kCudaShare : kCpuShare);
+  budget.free_bytes = engine.device->free_bytes();
+  budget.reserve_bytes = cuda ? kCudaReserveBytes : 0;
+  budget.context_length_tokens = engine.model->info().context_length_tokens;
+  if (cuda) budget.max_contexts.reset();
+  return budget;
 }
+
+// "12.34 GiB", or MiB for what is small.
+std::string amount(std::int64_t bytes) {
+  const bool large = bytes >= std::int64_t{1} << 30;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f %s", static_cast<double>(bytes) / (large ? 1 << 30 : 1 << 20),
+                large ? "GiB" : "MiB");
+  return text;
+}
+
+// What was promised lies in memory by now: the pool is allocated whole, and every part below is measured, not planned.
+void report_memory(const Engine& engine) {
+  const core::KvLayout& layout = engine.pool->layout();
+  std::string parts;
+  for (const model::MemoryUse& use : engine.model->memory()) parts += use.what + " " + amount(use.bytes) + ", ";
+  LEVADA_LOG_INFO("memory of ", engine.device->name(), ": ", parts, "KV pool ",
+                  amount(layout.bytes_per_page() * engine.pool->pages()), " (",
+                  std::int64_t{engine.pool->pages()} * layout.page_size_tokens(), " tokens); ",
+                  amount(engine.device->free_bytes()), " of ", amount(engine.device->total_bytes()), " free");
+}
+
+// Seconds since it was asked last.
+class Lap {
+ public:
+  std::string operator()() {
+    const std::int64_t now = clock_.now_us();
+    char text[32];
+    std::snprintf(text, sizeof text, "%.2f s", static_cast<double>(now - std::exchange(last_us_, now)) / 1e6);
+    return text;
+  }
+
+ private:
+  SystemClock clock_;
+  std::int64_t last_us_ = clock_.now_us();
+};
 
 }  // namespace
 
@@ -31,17 +78,20 @@ Result<Engine> open_engine(const engine::Options& options) {
   Engine engine;
   LEVADA_ASSIGN_OR_RETURN(const std::filesystem::path path, locate_model(options.model_path));
   const auto kind = options.device == "cuda" ? device::DeviceKind::kCuda : device::DeviceKind::kCpu;
+  Lap lap;
   LEVADA_ASSIGN_OR_RETURN(engine.device, device::open_device(kind));
+  const std::string device_time = lap();
   LEVADA_LOG_INFO("loading ", path.string(), " on ", engine.device->name());
   LEVADA_ASSIGN_OR_RETURN(engine.model, model::load_model(path, model_options(options), *engine.device));
+  const std::string weights_time = lap();
   LEVADA_ASSIGN_OR_RETURN(const std::int32_t pages,
                           engine::choose_kv_pages(engine.model->kv_layout(), kv_budget(options, engine)));
   LEVADA_ASSIGN_OR_RETURN(engine.pool, engine.model->make_kv_pool(pages));
   const core::ModelInfo& info = engine.model->info();
   LEVADA_LOG_INFO(info.architecture, ", ", info.parameters / 1'000'000, "M parameters in ",
-                  std::string(to_string(info.weight_dtype)), ", ", engine.model->backend(), "; KV pool of ",
-                  std::int64_t{pages} * engine.model->kv_layout().page_size_tokens(), " tokens (",
-                  (engine.model->kv_layout().bytes_per_page() * pages) >> 20, " MiB)");
+                  std::string(to_string(info.weight_dtype)), ", ", engine.model->backend(), "; device ", device_time,
+                  ", weights ", weights_time, ", KV pool and kernels ", lap());
+  report_memory(engine);
   return engine;
 }
 

@@ -13,16 +13,19 @@
 
 namespace levada::engine {
 
+inline constexpr std::int64_t kDefaultContexts = 8;
+
 struct KvBudget {
   std::optional<std::int64_t> max_total_tokens;  // asked for by the user
   double mem_fraction_static = 0.5;
-  std::int64_t free_bytes = 0;  // after the weights
+  std::int64_t free_bytes = 0;     // after weights and workspaces
+  std::int64_t reserve_bytes = 0;  // of them, not for the pool: what is allocated after it
   std::int32_t context_length_tokens = 0;
+  std::optional<std::int64_t> max_contexts = kDefaultContexts;  // an unset max_total_tokens stops there
 };
 
-// Pages to allocate. Unset max_total_tokens: what the memory share allows, at most kDefaultContexts whole contexts.
+// Pages to allocate. Unset max_total_tokens: what the memory share allows, at most max_contexts whole contexts.
 // kResourceExhausted when the pool would not fit the free memory.
-inline constexpr std::int64_t kDefaultContexts = 8;
 Result<std::int32_t> choose_kv_pages(const core::KvLayout& layout, const KvBudget& budget);
 
 }  // namespace levada::engine

@@ -36,6 +36,20 @@ TEST(KvBudget, UnsetTakesTheMemoryShareButNotMoreThanAFewContexts) {
   EXPECT_EQ(choose_kv_pages(layout(), large).value(), kDefaultContexts * 4096 / 16);
 }
 
+TEST(KvBudget, WithoutAMostOfContextsTheShareIsTakenWhole) {
+  const KvBudget gpu{
+      .mem_fraction_static = 0.5, .free_bytes = 1 << 30, .context_length_tokens = 4096, .max_contexts = std::nullopt};
+  EXPECT_EQ(choose_kv_pages(layout(), gpu).value(), (1 << 29) / 4096);
+}
+
+TEST(KvBudget, WhatIsReservedIsNeitherSharedNorGivenToAskedTokens) {
+  KvBudget budget{
+      .mem_fraction_static = 0.5, .free_bytes = 1 << 20, .reserve_bytes = 1 << 19, .context_length_tokens = 4096};
+  EXPECT_EQ(choose_kv_pages(layout(), budget).value(), 64);
+  budget.max_total_tokens = 16 * 129;  // 516 KiB, and 512 are left
+  EXPECT_EQ(choose_kv_pages(layout(), budget).status().code(), StatusCode::kResourceExhausted);
+}
+
 TEST(KvBudget, AContextShorterThanAPageStillGetsWholePages) {
   const KvBudget tiny{.mem_fraction_static = 0.5, .free_bytes = 1 << 20, .context_length_tokens = 2};
   EXPECT_EQ(choose_kv_pages(layout(), tiny).value(), kDefaultContexts);

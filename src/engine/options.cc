@@ -22,7 +22,7 @@ void describe(OptionTable& table, Options& options) {
       .range(1, 1 << 30);
   table
       .add("mem_fraction_static", &options.mem_fraction_static,
-           "share of the memory left after loading the weights that the KV pool may take")
+           "share of the memory left after loading the weights that the KV pool may take; default: 0.5, on CUDA 0.9")
       .range(0.01, 0.95);
 }
 

@@ -57,6 +57,7 @@ class CountingModel final : public model::Model {
     return std::unique_ptr<model::Forward>(std::make_unique<Step>(*this, plan));
   }
   bool runs_ahead() const override { return false; }
+  std::vector<model::MemoryUse> memory() const override { return {}; }
   std::string backend() const override { return "counting"; }
 
   std::uint64_t fails = ~0ull, throws = ~0ull;

@@ -80,6 +80,9 @@ class DecoderModel final : public Model {
   }
   Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) override;
   bool runs_ahead() const override { return false; }
+  std::vector<MemoryUse> memory() const override {
+    return {{"weights", parts_.info.parameters * static_cast<std::int64_t>(bytes_of(parts_.info.weight_dtype))}};
+  }
 
  private:
   friend class DecoderForward;

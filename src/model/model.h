@@ -71,6 +71,12 @@ class Forward {
   virtual Result<std::unique_ptr<SampledTokens>> sample() = 0;
 };
 
+// Memory of the model's device, by purpose.
+struct MemoryUse {
+  std::string what;
+  std::int64_t bytes = 0;
+};
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -82,6 +88,8 @@ class Model {
   virtual bool runs_ahead() const = 0;
   // `plan` and its arrays must outlive the Forward; not the tokens that sample() gave.
   virtual Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) = 0;
+  // What the model holds of its device now, the pools it made left out; for the report at start-up.
+  virtual std::vector<MemoryUse> memory() const = 0;
   // Name of the kernels in use, for /server_info ("cpu avx512, 2 threads").
   virtual std::string backend() const = 0;
 };

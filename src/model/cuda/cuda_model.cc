@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/log.h"
 #include "kernels/cuda/argmax.h"
 #include "model/cuda/cuda_layers.h"
 #include "model/cuda/decode_graphs.h"
@@ -20,7 +19,7 @@ namespace cuda = kernels::cuda;
 
 namespace {
 
-constexpr std::int64_t kMaxStepRows = 16'384;
+constexpr std::int64_t kMaxStepRows = 16'384 + 1024;  // the largest chunk, and decode rows beside it
 constexpr std::int64_t kMaxTableEntries = 1 << 20;
 constexpr std::int64_t kMaxSamples = 1024;
 
@@ -54,6 +53,7 @@ class CudaModel final : public Model {
     return "cuda " + device_.name() + ", " + std::to_string(graphs_.size()) + " decode graphs";
   }
   bool runs_ahead() const override { return true; }
+  std::vector<MemoryUse> memory() const override;
   Result<std::unique_ptr<KvPool>> make_kv_pool(std::int32_t pages) override;
   Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) override;
 
@@ -87,7 +87,8 @@ class CudaModel final : public Model {
   std::unique_ptr<kernels::Ops> host_ops_ = kernels::make_cpu_ops(sampling_thread_);
   DecodeGraphs graphs_;
   const KvPool* graph_pool_ = nullptr;
-  std::size_t sampled_ = 0;  // by the step begun last: what plan.future_tokens may name
+  std::int64_t graph_bytes_ = 0;  // what recording took of the device, modules loaded by it included
+  std::size_t sampled_ = 0;       // by the step begun last: what plan.future_tokens may name
 };
 
 class CudaForward final : public Forward {
@@ -211,20 +212,28 @@ Status CudaModel::open(DecoderSource& source) {
   LEVADA_ASSIGN_OR_RETURN(logits_, device_.allocate(static_cast<std::size_t>(kMaxSamples * config_.vocabulary) * 4));
   LEVADA_ASSIGN_OR_RETURN(samples_, device_.allocate(kMaxSamples * 4));
   results_ = std::make_shared<ResultSlots>(device_, kMaxSamples);
-  const double mib = 1 << 20;
-  LEVADA_LOG_INFO("on ", device_.name(), ": weights ", static_cast<std::int64_t>(weights_.bytes() / mib),
-                  " MiB, products ", static_cast<std::int64_t>(linears_->bytes() / mib), " MiB, activations ",
-                  static_cast<std::int64_t>((eager_layers_->bytes() + graph_layers_->bytes()) / mib), " MiB, logits ",
-                  static_cast<std::int64_t>(logits_->size_bytes() / mib), " MiB");
   return {};
+}
+
+std::vector<MemoryUse> CudaModel::memory() const {
+  const auto bytes = [](auto value) { return static_cast<std::int64_t>(value); };
+  return {{"weights", weights_.bytes()},
+          {"product workspace", bytes(linears_->bytes())},
+          {"attention workspace", bytes(attention_->bytes())},
+          {"activations", eager_layers_->bytes() + graph_layers_->bytes()},
+          {"step inputs", eager_inputs_.bytes() + graph_inputs_.bytes()},
+          {"logits and samples", bytes(logits_->size_bytes() + samples_->size_bytes())},
+          {"decode graphs", graph_bytes_}};
 }
 
 Result<std::unique_ptr<KvPool>> CudaModel::make_kv_pool(std::int32_t pages) {
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<PagedKvPool> pool, PagedKvPool::make(layout_, pages, device_));
+  const std::int64_t free_before = device_.free_bytes();
   if (graph_pool_ == nullptr && options_.max_graph_rows > 0) {
     LEVADA_RETURN_IF_ERROR(graphs_.record(
         options_.max_graph_rows, [&](std::int32_t rows) { return decode_launches(rows, *pool); }, stream()));
     graph_pool_ = pool.get();
+    graph_bytes_ = std::max<std::int64_t>(0, free_before - device_.free_bytes());
   }
   return std::unique_ptr<KvPool>(std::move(pool));
 }

@@ -27,6 +27,7 @@ class StepInputs {
   // REQUIRES: fits(plan, padded_rows), and the plan was checked (StepGeometry).
   Result<StepArrays> upload(const core::StepPlan& plan, std::int32_t padded_rows, std::int32_t page_size,
                             device::Stream& stream);
+  std::int64_t bytes() const { return static_cast<std::int64_t>(device_->size_bytes()); }
   // The addresses that every upload of so many rows has.
   StepArrays arrays(std::int32_t padded_rows) const;
 

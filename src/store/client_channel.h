@@ -22,7 +22,8 @@ namespace levada::store {
 
 struct ClientOptions {
   std::int64_t timeout_us = 30'000'000;  // of one call, without the time a put may wait for space
-  device::Device* device = nullptr;      // of nvlink:// stores, which map their objects there; outlives the client
+  device::Device* device = nullptr;      // of nvlink:// stores, which map their objects there; outlives the
+                                         // client; null: the bytes come through the socket
 };
 
 class ClientChannel {

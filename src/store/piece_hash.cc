@@ -15,6 +15,10 @@ std::uint64_t piece_hash(std::span<const std::byte> bytes) {
   return fold_pieces(pieces);
 }
 
+bool matches_checksum(std::span<const std::byte> bytes, std::uint64_t checksum) {
+  return hash64(bytes) == checksum || (piece_count(bytes.size()) > 1 && piece_hash(bytes) == checksum);
+}
+
 std::uint64_t fold_pieces(std::span<const std::uint64_t> pieces) {
   return pieces.size() == 1 ? pieces.front() : hash64(std::as_bytes(pieces));
 }

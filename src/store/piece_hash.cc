@@ -9,8 +9,8 @@ namespace levada::store {
 std::uint64_t piece_hash(std::span<const std::byte> bytes) {
   std::vector<std::uint64_t> pieces(piece_count(bytes.size()));
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const std::span<const std::byte> rest = bytes.subspan(i * kPieceBytes);
-    pieces[i] = hash64(i + 1 == pieces.size() ? rest : rest.first(kPieceBytes));
+    const std::span<const std::byte> rest = bytes.subspan(i * kHashPieceBytes);
+    pieces[i] = hash64(i + 1 == pieces.size() ? rest : rest.first(kHashPieceBytes));
   }
   return fold_pieces(pieces);
 }

@@ -20,7 +20,6 @@ namespace {
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 // Of one system call. What the kernel hands over stays in the nearest caches for the hash, and the memory it came in is
 // soon free for what comes next: pieces of a megabyte are a third slower.
-constexpr std::size_t kPieceBytes = 64 * 1024;
 constexpr std::uint64_t kTurnBytes = 8 * 1024 * 1024;  // of one connection before the others get their turn
 // Goes out with its head in one call; a longer one would only be copied by pieces anyway.
 constexpr std::size_t kSmallObjectBytes = 64 * 1024;
@@ -232,7 +231,7 @@ ServerConnection::Progress ServerConnection::receive_body() {
   std::byte thrown_away[16 * 1024];
   std::span<std::byte> to(thrown_away);
   if (slot_) to = body_place().subspan(request_.body_bytes - body_left_);
-  const std::size_t wanted = std::min<std::uint64_t>({body_left_, to.size(), kPieceBytes});
+  const std::size_t wanted = std::min<std::uint64_t>({body_left_, to.size(), kSocketPieceBytes});
   const long got = ::recv(socket_.get(), to.data(), wanted, 0);
   if (got < 0) return errno == EAGAIN || errno == EINTR ? Progress::kBlocked : Progress::kBroken;
   if (got == 0) return Progress::kBroken;

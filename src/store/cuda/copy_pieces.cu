@@ -105,8 +105,8 @@ __global__ void __launch_bounds__(kThreads) copy_pieces(const __grid_constant__ 
   std::uint64_t secrets[kStripesPerBlock];
 #pragma unroll
   for (int i = 0; i < kStripesPerBlock; ++i) secrets[i] = __ldg(kSecret + i + lane);
-  const std::uint64_t begin = piece * kPieceBytes;
-  const std::uint64_t bytes = piece + 1 == pieces ? job.bytes - begin : kPieceBytes;
+  const std::uint64_t begin = piece * kHashPieceBytes;
+  const std::uint64_t bytes = piece + 1 == pieces ? job.bytes - begin : kHashPieceBytes;
   auto* const to = static_cast<std::uint8_t*>(job.to);
   const std::uint64_t hash = copy_piece(static_cast<const std::uint8_t*>(job.from) + begin,
                                         to == nullptr ? nullptr : to + begin, bytes, secrets, lane);

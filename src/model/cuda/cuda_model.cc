@@ -2,7 +2,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/log.h"
 #include "kernels/cuda/sampling.h"
@@ -25,14 +24,6 @@ constexpr std::int64_t kMaxTableEntries = 1 << 20;
 constexpr std::int64_t kMaxSamples = 1024;
 constexpr std::int64_t kMaxSamplingIds = 4 << 20;  // histories and banned ids of a step
 
-core::KvLayout make_layout(const ModelConfig& config, DType dtype, std::int32_t page_size_tokens) {
-  std::vector<std::int32_t> layers(static_cast<std::size_t>(config.layers));
-  std::iota(layers.begin(), layers.end(), 0);
-  const auto elements = static_cast<std::int32_t>(config.kv_heads * config.head_dim);
-  return core::KvLayout(page_size_tokens, {core::KvPlane{"k", "target", dtype, elements, layers},
-                                           core::KvPlane{"v", "target", dtype, elements, layers}});
-}
-
 class CudaModel final : public Model {
  public:
   CudaModel(DecoderSource& source, const CudaModelOptions& options, device::Device& device)
@@ -40,7 +31,7 @@ class CudaModel final : public Model {
         info_(source.info()),
         options_(options),
         device_(device),
-        layout_(make_layout(config_, options.dtype, options.page_size_tokens)) {}
+        layout_(gqa_layout(config_, options.dtype, options.page_size_tokens)) {}
 
   Status open(DecoderSource& source);
 

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::size_t kSmallBytes = 64 * 1024, kBatch = 32;
 constexpr std::int64_t kWaitUs = 60'000'000;
+constexpr std::uint64_t kSources = 8;  // large samples that differ; published one after the other without a pause
 
 double now_us() {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -67,16 +68,18 @@ class Consumer {
     LEVADA_ASSIGN_OR_RETURN(expected_, device_->allocate_pinned(room));
     LEVADA_ASSIGN_OR_RETURN(stream_, device_->make_stream());
     for (Order order; receive(orders_, &order, sizeof order) && order.kind != Order::Kind::kEnd;) {
-      Answer answer;
-      LEVADA_RETURN_IF_ERROR(obey(order, answer));
-      answer.ok = true;
-      if (!send(answers_, &answer, sizeof answer)) break;
+      std::vector<Answer> answers(std::max<std::uint64_t>(order.count, 1));
+      LEVADA_RETURN_IF_ERROR(obey(order, answers));
+      for (Answer& answer : answers) {
+        answer.ok = true;
+        if (!send(answers_, &answer, sizeof answer)) return {};
+      }
     }
     return {};
   }
 
  private:
-  Status obey(const Order& order, Answer& answer) {
+  Status obey(const Order& order, std::span<Answer> answers) {
     switch (order.kind) {
       case Order::Kind::kOpen: {
         store_.reset();
@@ -85,7 +88,7 @@ class Consumer {
       }
       case Order::Kind::kRead:
       case Order::Kind::kReadAndFree: {
-        LEVADA_RETURN_IF_ERROR(read(order, answer));
+        LEVADA_RETURN_IF_ERROR(read(order, answers));
         return order.kind == Order::Kind::kRead ? Status() : store_->remove(key_of(order.first)).status();
       }
       case Order::Kind::kFreeAll: return store_->remove_prefix("bench/").status();
@@ -97,19 +100,28 @@ class Consumer {
   std::span<std::byte> destination(std::size_t at, std::size_t bytes) const {
     return {static_cast<std::byte*>(to_->data()) + at, bytes};
   }
-  Status read(const Order& order, Answer& answer) {
-    const std::string key = key_of(order.first);
+  // Each sort of read on its own, one after the other: a GPU that was idle takes its time to wake.
+  Status read(const Order& order, std::span<Answer> answers) {
     const std::span<std::byte> to = destination(0, order.bytes);
-    double start = now_us();
-    LEVADA_RETURN_IF_ERROR(store_->get_into(key, to).status());
-    answer.get_us = now_us() - start;
-    store::ObjectStore::Fetch fetch{key, to};
-    start = now_us();
-    LEVADA_RETURN_IF_ERROR(store_->fetch(std::span(&fetch, 1)));
-    answer.fetch_us = now_us() - start;
-    LEVADA_ASSIGN_OR_RETURN(const auto info, store_->is_exist(key));
-    if (!info || info->checksum != fetch.checksum) return data_loss("the checksum of " + key + " differs");
-    return compare(0, order.bytes, order.first);
+    for (std::uint64_t i = 0; i < order.count; ++i) {
+      const double start = now_us();
+      LEVADA_RETURN_IF_ERROR(store_->get_into(key_of(order.first + i), to).status());
+      answers[i].get_us = now_us() - start;
+    }
+    for (std::uint64_t i = 0; i < order.count; ++i) {
+      const std::string key = key_of(order.first + i);
+      store::ObjectStore::Fetch fetch{key, to};
+      const double start = now_us();
+      LEVADA_RETURN_IF_ERROR(store_->fetch(std::span(&fetch, 1)));
+      answers[i].fetch_us = now_us() - start;
+      LEVADA_ASSIGN_OR_RETURN(const auto info, store_->is_exist(key));
+      if (!info || info->checksum != fetch.checksum) return data_loss("the checksum of " + key + " differs");
+    }
+    for (std::uint64_t i = 0; i < order.count; ++i) {
+      LEVADA_RETURN_IF_ERROR(store_->get_into(key_of(order.first + i), to).status());
+      LEVADA_RETURN_IF_ERROR(compare(0, order.bytes, (order.first + i) % kSources));
+    }
+    return {};
   }
   Status compare(std::size_t at, std::size_t bytes, std::uint64_t number) {
     LEVADA_RETURN_IF_ERROR(stream_->copy(host_->data(), destination(at, bytes).data(), bytes));
@@ -155,7 +167,7 @@ class Producer {
     LEVADA_ASSIGN_OR_RETURN(device_, device::open_device(options_.device));
     LEVADA_ASSIGN_OR_RETURN(stream_, device_->make_stream());
     const std::size_t room = std::max(options_.sample_bytes, kSmallBytes * kBatch);
-    LEVADA_ASSIGN_OR_RETURN(from_, device_->allocate(room));
+    LEVADA_ASSIGN_OR_RETURN(from_, device_->allocate(std::max(kSources * options_.sample_bytes, kSmallBytes * kBatch)));
     LEVADA_ASSIGN_OR_RETURN(to_, device_->allocate(room));
     LEVADA_ASSIGN_OR_RETURN(host_, device_->allocate_pinned(room));
     LEVADA_RETURN_IF_ERROR(measure_copies());
@@ -218,32 +230,26 @@ class Producer {
     return stream_->synchronize();
   }
 
-  // With `frees_each` the consumer lags two samples behind, so that a small arena fills up and is waited for.
+  // With `frees_each` each is read and freed while the next are published: a small arena fills up and is waited for.
   Status large_samples(const std::string& suffix, bool frees_each) {
+    const auto count = static_cast<std::uint64_t>(options_.samples);
+    for (std::uint64_t i = 0; i < kSources; ++i)
+      LEVADA_RETURN_IF_ERROR(upload(i, i * options_.sample_bytes, options_.sample_bytes));
     std::vector<double> publish, get, fetch;
-    int unanswered = 0;
-    const auto hear = [&]() -> Status {
-      LEVADA_ASSIGN_OR_RETURN(const Answer heard, answer());
-      get.push_back(rate(options_.sample_bytes, heard.get_us));
-      fetch.push_back(rate(options_.sample_bytes, heard.fetch_us));
-      --unanswered;
-      return {};
-    };
-    for (int i = 0; i < options_.samples; ++i) {
-      const auto number = static_cast<std::uint64_t>(i);
-      LEVADA_RETURN_IF_ERROR(upload(number, 0, options_.sample_bytes));
-      const store::BatchWriter::Item item{key_of(number),
-                                          {static_cast<std::byte*>(from_->data()), options_.sample_bytes}};
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const auto* source = static_cast<std::byte*>(from_->data()) + i % kSources * options_.sample_bytes;
+      const store::BatchWriter::Item item{key_of(i), {source, options_.sample_bytes}};
       const double start = now_us();
       LEVADA_RETURN_IF_ERROR(writer_->publish(std::span(&item, 1), nullptr, clock_.now_us() + kWaitUs).status());
       publish.push_back(rate(options_.sample_bytes, now_us() - start));
-      LEVADA_RETURN_IF_ERROR(
-          tell({frees_each ? Order::Kind::kReadAndFree : Order::Kind::kRead, number, 1, options_.sample_bytes}));
-      ++unanswered;
-      // Alone on the device while it is timed; the small arena is to be contended.
-      if (!frees_each) LEVADA_RETURN_IF_ERROR(hear());
+      if (frees_each) LEVADA_RETURN_IF_ERROR(tell({Order::Kind::kReadAndFree, i, 1, options_.sample_bytes}));
     }
-    while (unanswered > 0) LEVADA_RETURN_IF_ERROR(hear());
+    if (!frees_each) LEVADA_RETURN_IF_ERROR(tell({Order::Kind::kRead, 0, count, options_.sample_bytes}));
+    for (std::uint64_t i = 0; i < count; ++i) {
+      LEVADA_ASSIGN_OR_RETURN(const Answer heard, answer());
+      get.push_back(rate(options_.sample_bytes, heard.get_us));
+      fetch.push_back(rate(options_.sample_bytes, heard.fetch_us));
+    }
     if (!frees_each) {
       LEVADA_RETURN_IF_ERROR(tell({Order::Kind::kFreeAll}));
       LEVADA_RETURN_IF_ERROR(answer().status());
@@ -267,7 +273,7 @@ class Producer {
       LEVADA_RETURN_IF_ERROR(writer_->publish(items, nullptr, clock_.now_us() + kWaitUs).status());
       publish.push_back((now_us() - start) / kBatch);
       LEVADA_RETURN_IF_ERROR(tell({Order::Kind::kBatch, first, kBatch, kSmallBytes}));
-      LEVADA_RETURN_IF_ERROR(answer().status());
+      for (std::size_t i = 0; i < kBatch; ++i) LEVADA_RETURN_IF_ERROR(answer().status());
       whole.push_back((now_us() - start) / kBatch);
     }
     cases_.push_back(summarize_us("publish_64k_of_32", std::move(publish)));

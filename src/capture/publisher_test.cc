@@ -290,6 +290,7 @@ TEST_P(DevicePublisherTest, T7RowsAreCopiedWhenTheirStreamComputedThemAndMayBeOv
   const auto view = arena->view("run/run:t/g1/hidden_states");
   ASSERT_TRUE(view.ok());
   EXPECT_EQ(std::memcmp(view->bytes().data(), computed.data(), computed.size() * 2), 0);
+  ASSERT_TRUE(late.synchronize().ok());  // the overwrite needs `rows` until then
 }
 
 TEST_P(DevicePublisherTest, ADroppedCapturesMemoryIsFreeOnlyWhenItsLateCopiesHaveHappened) {

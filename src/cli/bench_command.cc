@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/arena_bench.h"
 #include "bench/bench.h"
 #include "bench/cuda_bench.h"
 #include "bench/decode_bench.h"
@@ -21,7 +22,8 @@
 namespace levada::cli {
 namespace {
 
-const std::string kNames = "radix, sched, decode, http, store, registry, train, cuda-smollm2, cuda-qwen3-8b";
+const std::string kNames =
+    "radix, sched, decode, http, store, nvlink-arena, registry, train, cuda-smollm2, cuda-qwen3-8b";
 
 struct Options {
   bool json = false;
@@ -40,6 +42,11 @@ Result<std::vector<bench::Case>> run(const std::string& name, const Options& opt
   if (name == "radix") return bench::run_radix_bench(options.scale);
   if (name == "http") return bench::run_http_bench(options.scale);
   if (name == "store") return bench::run_store_bench(options.scale);
+  if (name == "nvlink-arena") {
+    bench::ArenaBench arena;
+    if (options.engine.device != "cuda") arena.device = device::DeviceKind::kCpu;
+    return bench::run_arena_bench(arena);
+  }
   if (name == "registry") return bench::run_registry_bench(options.scale);
   if (name == "train") return bench::run_train_bench(options.scale, options.engine.device);
   if (name == "sched") {  // with the model's tokenizer, so that turning tokens into text is measured too

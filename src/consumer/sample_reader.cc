@@ -2,9 +2,9 @@
 
 #include <array>
 
-#include "base/hash.h"
 #include "base/log.h"
 #include "consumer/sample_check.h"
+#include "store/piece_hash.h"
 
 namespace levada::consumer {
 namespace {
@@ -73,7 +73,8 @@ Result<SampleReader::Attempt> SampleReader::try_object(const core::SampleRef& re
     return store.status();
   }
   const std::string key = core::object_key(ref.store_id, ref.sample_id, ref.generation, tensor.name);
-  if (!(*store)->capabilities().zero_copy) return copy_object(**store, ref, key, tensor.bytes());
+  const store::Capabilities offers = (*store)->capabilities();
+  if (!offers.zero_copy || offers.on_device) return copy_object(**store, ref, key, tensor.bytes());
   auto view = (*store)->view(key, ref.incarnation);
   if (!view.ok()) return judge_failure(view.status(), ref);
   return Attempt(HeldBytes(std::move(*view)));
@@ -90,7 +91,7 @@ Result<std::variant<HeldBytes, SampleReader::Lost, SampleReader::Expired>> Sampl
         return Read(Lost{fanout::LossReason::kShortRead, tensor.name + " has " + std::to_string(bytes.size()) +
                                                              " bytes instead of " + std::to_string(tensor.bytes())});
       }
-      if (hash64(bytes) != tensor.checksum) {
+      if (!store::matches_checksum(bytes, tensor.checksum)) {
         return Read(Lost{fanout::LossReason::kBadBytes, tensor.name + " does not match its checksum"});
       }
       return Read(std::move(*held));

@@ -25,29 +25,35 @@ void narrow(const std::vector<float>& from, DType dtype, std::byte* to) {
   }
 }
 
-}  // namespace
-
+// The row of the file that belongs in row `row` of the model: GGUF llama interleaves each head's halves of q and k.
 std::int64_t file_row(const ModelConfig& config, Weight weight, std::int64_t row) {
   if (!config.paired_rows || (weight != Weight::kQ && weight != Weight::kK)) return row;
   const std::int64_t d = config.head_dim, head = row / d, within = row % d;
   return head * d + within % (d / 2) * 2 + within / (d / 2);
 }
 
-void CheckpointSource::read(Weight weight, std::int64_t layer, std::int64_t first, std::int64_t count, DType dtype,
-                            void* out) {
-  const files::TensorInfo& info = checkpoint_.tensor(weight, layer);
+}  // namespace
+
+void read_rows(const Checkpoint& checkpoint, Weight weight, std::int64_t layer, std::int64_t first, std::int64_t count,
+               DType dtype, kernels::ThreadPool& pool, void* out) {
+  const files::TensorInfo& info = checkpoint.tensor(weight, layer);
   const bool is_matrix = info.shape.size() == 2;
   const std::int64_t width = is_matrix ? info.shape[1] : 1;
   const auto row_bytes = static_cast<std::size_t>(width) * bytes_of(dtype);
   LEVADA_CHECK(first >= 0 && count >= 0 && first + count <= info.shape[0], "rows of this weight");
-  pool_.parallel_for(count, 16, [&](std::int64_t begin, std::int64_t end) {
+  pool.parallel_for(count, 16, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> row(static_cast<std::size_t>(width));
     for (std::int64_t r = begin; r < end; ++r) {
-      files::decode_to_f32(info, file_row(config(), weight, first + r) * width, width, row.data());
+      files::decode_to_f32(info, file_row(checkpoint.config(), weight, first + r) * width, width, row.data());
       narrow(row, dtype, static_cast<std::byte*>(out) + static_cast<std::size_t>(r) * row_bytes);
     }
   });
-  if (first + count == info.shape[0]) checkpoint_.source().drop_resident(info);
+  if (first + count == info.shape[0]) checkpoint.source().drop_resident(info);
+}
+
+void CheckpointSource::read(Weight weight, std::int64_t layer, std::int64_t first, std::int64_t count, DType dtype,
+                            void* out) {
+  read_rows(checkpoint_, weight, layer, first, count, dtype, pool_, out);
 }
 
 void CheckpointSource::fill_cos_sin(float* out) {

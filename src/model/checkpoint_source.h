@@ -25,7 +25,8 @@ class CheckpointSource final : public DecoderSource {
   kernels::ThreadPool& pool_;
 };
 
-// The row of the file that belongs in row `row` of the model: GGUF llama interleaves each head's halves of q and k.
-std::int64_t file_row(const ModelConfig& config, Weight weight, std::int64_t row);
+// Rows [first, first + count) of a weight, as DecoderSource::read() gives them: the one way weights are converted.
+void read_rows(const Checkpoint& checkpoint, Weight weight, std::int64_t layer, std::int64_t first, std::int64_t count,
+               DType dtype, kernels::ThreadPool& pool, void* out);
 
 }  // namespace levada::model

@@ -2,8 +2,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include <numeric>
-
 #include "model/host_sampling.h"
 #include "model/paged_kv_pool.h"
 #include "model/rope.h"
@@ -11,14 +9,6 @@
 
 namespace levada::model {
 namespace {
-
-core::KvLayout make_layout(const ModelConfig& config, DType dtype, std::int32_t page_size_tokens) {
-  std::vector<std::int32_t> layers(static_cast<std::size_t>(config.layers));
-  std::iota(layers.begin(), layers.end(), 0);
-  const auto elements = static_cast<std::int32_t>(config.kv_heads * config.head_dim);
-  return core::KvLayout(page_size_tokens, {core::KvPlane{"k", "target", dtype, elements, layers},
-                                           core::KvPlane{"v", "target", dtype, elements, layers}});
-}
 
 nn::GqaShape shape_of(const ModelConfig& c) {
   return {c.hidden, c.heads, c.kv_heads, c.head_dim, c.intermediate, c.norm_eps};
@@ -61,7 +51,7 @@ class DecoderModel final : public Model {
       : parts_(std::move(parts)),
         config_(parts_.checkpoint->config()),
         shape_(shape_of(config_)),
-        layout_(make_layout(config_, parts_.kv_dtype, parts_.page_size_tokens)),
+        layout_(gqa_layout(config_, parts_.kv_dtype, parts_.page_size_tokens)),
         device_(device),
         weights_(load_weights(*parts_.checkpoint, nn::scalar_type(parts_.info.weight_dtype), *parts_.backend,
                               parts_.host->pool)),

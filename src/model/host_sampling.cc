@@ -26,13 +26,11 @@ std::vector<std::int32_t> sampled_rows(const core::StepPlan& plan) {
   return rows;
 }
 
-kernels::SampleParams sample_params(const core::StepPlan& plan, std::size_t i, std::vector<std::int32_t>& output) {
+kernels::SampleParams sample_params(const core::StepPlan& plan, std::size_t i) {
   const core::SampleRow& row = plan.samples[i];
   const auto history =
       std::span(plan.history)
           .subspan(static_cast<std::size_t>(row.history_first), static_cast<std::size_t>(row.history_tokens));
-  output.assign(history.begin() + row.history_prompt_tokens, history.end());
-  if (row.append_input_to_history) output.push_back(plan.tokens[static_cast<std::size_t>(row.row)]);
   kernels::SampleParams params;
   params.temperature = row.temperature;
   params.top_p = row.top_p;
@@ -42,7 +40,7 @@ kernels::SampleParams sample_params(const core::StepPlan& plan, std::size_t i, s
   params.presence_penalty = row.presence_penalty;
   params.repetition_penalty = row.repetition_penalty;
   params.prompt_history = history.first(static_cast<std::size_t>(row.history_prompt_tokens));
-  params.output_history = output;
+  params.output_history = history.subspan(static_cast<std::size_t>(row.history_prompt_tokens));
   params.banned = std::span(plan.banned)
                       .subspan(static_cast<std::size_t>(row.banned_first), static_cast<std::size_t>(row.banned_count));
   params.seed = row.seed;
@@ -57,9 +55,15 @@ std::vector<core::Token> sample_on_host(const core::StepPlan& plan, const device
   std::vector<core::Token> tokens;
   std::vector<std::int32_t> output;
   for (std::size_t i = 0; i < plan.samples.size(); ++i) {
+    kernels::SampleParams params = sample_params(plan, i);
+    const core::SampleRow& row = plan.samples[i];
+    if (row.append_input_to_history) {
+      output.assign(params.output_history.begin(), params.output_history.end());
+      output.push_back(plan.tokens[static_cast<std::size_t>(row.row)]);
+      params.output_history = output;
+    }
     auto* values = logits.as<float>() + static_cast<std::int64_t>(i) * logits.strides[0];
-    tokens.push_back(
-        ops.sample(device::TensorView::of(values, DType::kF32, {logits.shape[1]}), sample_params(plan, i, output)));
+    tokens.push_back(ops.sample(device::TensorView::of(values, DType::kF32, {logits.shape[1]}), params));
   }
   return tokens;
 }

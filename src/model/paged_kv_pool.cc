@@ -1,6 +1,16 @@
 #include "model/paged_kv_pool.h"
 
+#include <numeric>
+
 namespace levada::model {
+
+core::KvLayout gqa_layout(const ModelConfig& config, DType dtype, std::int32_t page_size_tokens) {
+  std::vector<std::int32_t> layers(static_cast<std::size_t>(config.layers));
+  std::iota(layers.begin(), layers.end(), 0);
+  const auto elements = static_cast<std::int32_t>(config.kv_heads * config.head_dim);
+  return core::KvLayout(page_size_tokens, {core::KvPlane{"k", "target", dtype, elements, layers},
+                                           core::KvPlane{"v", "target", dtype, elements, layers}});
+}
 
 Result<std::unique_ptr<PagedKvPool>> PagedKvPool::make(const core::KvLayout& layout, std::int32_t pages,
                                                        device::Device& device) {

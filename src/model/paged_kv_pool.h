@@ -5,9 +5,13 @@
 // nothing of its own.
 #pragma once
 
+#include "model/config.h"
 #include "model/model.h"
 
 namespace levada::model {
+
+// k and v of every layer, kv_heads * head_dim elements a token.
+core::KvLayout gqa_layout(const ModelConfig& config, DType dtype, std::int32_t page_size_tokens);
 
 class PagedKvPool : public KvPool {
  public:

@@ -4,7 +4,6 @@
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "model/checkpoint_source.h"
 #include "nn/tensor.h"
@@ -37,8 +36,8 @@ class Loader {
     std::int64_t first = 0;
     for (Weight weight : weights) {
       const files::TensorInfo& info = checkpoint_.tensor(weight, layer);
-      convert_rows(info, weight, fused.narrow(0, first, info.shape[0]));
-      checkpoint_.source().drop_resident(info);
+      const at::Tensor rows = fused.narrow(0, first, info.shape[0]);
+      read_rows(checkpoint_, weight, layer, 0, info.shape[0], nn::dtype_of(rows), pool_, rows.data_ptr());
       first += info.shape[0];
     }
     return {{fused}};
@@ -62,21 +61,6 @@ class Loader {
     // Kernels only read weights; torch has no tensor of const memory.
     auto* data = const_cast<std::byte*>(info.bytes.data());
     return at::from_blob(data, info.shape, at::TensorOptions().dtype(type_));
-  }
-
-  void convert_rows(const files::TensorInfo& info, Weight weight, const at::Tensor& out) {
-    const std::int64_t width = info.shape[1];
-    pool_.parallel_for(out.size(0), 16, [&](std::int64_t begin, std::int64_t end) {
-      std::vector<float> row(static_cast<std::size_t>(width));
-      for (std::int64_t r = begin; r < end; ++r) {
-        files::decode_to_f32(info, file_row(checkpoint_.config(), weight, r) * width, width, row.data());
-        if (type_ == at::kFloat) {
-          std::memcpy(out.data_ptr<float>() + r * width, row.data(), row.size() * sizeof(float));
-        } else {
-          std::copy(row.begin(), row.end(), out.data_ptr<at::BFloat16>() + r * width);
-        }
-      }
-    });
   }
 
   const Checkpoint& checkpoint_;

@@ -92,8 +92,6 @@ class Arena {
   // Between host memory and an object's, wherever the arena lies; has happened on return. REQUIRES: equal lengths.
   Status write(const Slot& slot, std::span<const std::byte> from);
   Status read(const ObjectView& view, std::span<std::byte> to);
-  // All memory of objects.
-  std::span<const std::byte> data() const { return data_; }
   // kPayloadTooLarge naming both sizes if objects of these sizes don't fit an empty arena together.
   Status check_fits(std::span<const std::uint64_t> object_bytes) const;
 

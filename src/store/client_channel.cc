@@ -13,7 +13,6 @@ namespace levada::store {
 namespace {
 
 constexpr std::size_t kMostDescriptors = 4;
-constexpr std::size_t kPieceBytes = 64 * 1024;  // as in server_connection.cc
 
 // The first bytes of a reply, with the descriptors that travel beside them; 0 at the end, negative on failure.
 long receive_with_descriptors(const Fd& socket, std::span<std::byte> to, std::vector<Fd>& descriptors) {
@@ -106,7 +105,6 @@ Result<ClientChannel::Reply> ClientChannel::call(const Request& request, std::sp
   }
   if (request.wait_us > 0) set_timeouts(socket_, options_.timeout_us);
   if (reply.frame.status != StatusCode::kOk) reply.status = status_of(reply.frame, text);
-  reply.text = std::move(text);
   return reply;
 }
 
@@ -198,7 +196,7 @@ ClientChannel::Outcome ClientChannel::send_all(const Fd& socket, std::span<const
 
 ClientChannel::Outcome ClientChannel::receive_all(const Fd& socket, std::span<std::byte> to) {
   while (!to.empty()) {
-    const long got = ::recv(socket.get(), to.data(), std::min(to.size(), kPieceBytes), 0);
+    const long got = ::recv(socket.get(), to.data(), std::min(to.size(), kSocketPieceBytes), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno == EAGAIN ? Outcome::kTimedOut : Outcome::kBroken;
     if (got == 0) return Outcome::kBroken;

@@ -22,7 +22,8 @@ namespace levada::store {
 
 struct ClientOptions {
   std::int64_t timeout_us = 30'000'000;  // of one call, without the time a put may wait for space
-  device::Device* device = nullptr;      // of nvlink:// stores, which map their objects there; outlives the client
+  device::Device* device = nullptr;      // of nvlink:// stores, which map their objects there; outlives the
+                                         // client; null: the bytes come through the socket
 };
 
 class ClientChannel {
@@ -39,7 +40,6 @@ class ClientChannel {
   struct Reply {
     Frame frame;
     Status status;            // the server's verdict
-    std::string text;         // of a reply that is OK
     bool sent_again = false;  // the connection broke once; the first attempt may have been carried out
   };
   // Called with the hello's reply and the descriptors that came with it, for every new connection.

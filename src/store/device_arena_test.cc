@@ -24,10 +24,13 @@ TEST_F(DeviceArenaTest, ItsUrlNamesNvlink) {
   EXPECT_FALSE(served_.client(served_.server->tcp_url())->capabilities().on_device);
 }
 
-TEST_F(DeviceArenaTest, AClientWithoutADeviceIsToldSo) {
-  const auto store = open_store(served_.server->shm_url(), kToken, {}, served_.clock);
-  EXPECT_EQ(store.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(store.status().field(), "store_url");
+TEST_F(DeviceArenaTest, AClientWithoutADeviceReadsThroughTheSocket) {
+  ASSERT_TRUE(served_.arena->put_from("k", pattern(100'000)).ok());
+  auto store = *open_store(served_.server->shm_url(), kToken, {}, served_.clock);
+  EXPECT_FALSE(store->capabilities().on_device);
+  std::vector<std::byte> to(100'000);
+  ASSERT_TRUE(store->get_into("k", to).ok());
+  EXPECT_EQ(to, pattern(100'000));
 }
 
 TEST_F(DeviceArenaTest, TheOtherSchemeIsRefusedOnBothSides) {

@@ -19,6 +19,8 @@ namespace levada::store {
 inline constexpr std::size_t kFrameBytes = 64;
 inline constexpr std::size_t kMaxTextBytes = 1024;  // a key, a token or an error's message and field
 inline constexpr std::uint8_t kFrameVersion = 1;
+// How much of a value goes through a buffer at a time, on either side.
+inline constexpr std::size_t kSocketPieceBytes = 64 * 1024;
 
 enum class Op : std::uint8_t {
   kHello = 1,
@@ -29,8 +31,6 @@ enum class Op : std::uint8_t {
   kRemovePrefix = 6,
   kLease = 7,
   kRelease = 8,  // has no reply
-  kLocate = 9,   // a lease, and where the bytes lie, for reads over UCX
-  kMemory = 10,  // what such a reader must know of the arena's memory
 };
 
 // What `flags` means: in a put request, that `second` is the checksum; in the reply to is_exist, that there is one; in

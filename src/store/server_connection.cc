@@ -20,7 +20,6 @@ namespace {
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 // Of one system call. What the kernel hands over stays in the nearest caches for the hash, and the memory it came in is
 // soon free for what comes next: pieces of a megabyte are a third slower.
-constexpr std::size_t kPieceBytes = 64 * 1024;
 constexpr std::uint64_t kTurnBytes = 8 * 1024 * 1024;  // of one connection before the others get their turn
 // Goes out with its head in one call; a longer one would only be copied by pieces anyway.
 constexpr std::size_t kSmallObjectBytes = 64 * 1024;
@@ -30,13 +29,8 @@ bool is_final(const Status& status) { return status.code() != StatusCode::kResou
 }  // namespace
 
 ServerConnection::ServerConnection(Fd socket, bool shares_memory, Arena& arena, const ServerOptions& options,
-                                   StoreServerStats& stats, const UcxExport* exported)
-    : socket_(std::move(socket)),
-      shares_memory_(shares_memory),
-      arena_(arena),
-      options_(options),
-      stats_(stats),
-      exported_(exported) {
+                                   StoreServerStats& stats)
+    : socket_(std::move(socket)), shares_memory_(shares_memory), arena_(arena), options_(options), stats_(stats) {
   if (!shares_memory_) {
     const int on = 1;
     ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -119,8 +113,6 @@ void ServerConnection::dispatch() {
     case Op::kPut: return put();
     case Op::kGet: return get();
     case Op::kLease: return lease();
-    case Op::kLocate: return locate();
-    case Op::kMemory: return describe_memory();
     case Op::kExist: {
       const std::optional<ObjectInfo> info = arena_.find(text_);
       Frame answer{.flags = info.has_value()};
@@ -239,7 +231,7 @@ ServerConnection::Progress ServerConnection::receive_body() {
   std::byte thrown_away[16 * 1024];
   std::span<std::byte> to(thrown_away);
   if (slot_) to = body_place().subspan(request_.body_bytes - body_left_);
-  const std::size_t wanted = std::min<std::uint64_t>({body_left_, to.size(), kPieceBytes});
+  const std::size_t wanted = std::min<std::uint64_t>({body_left_, to.size(), kSocketPieceBytes});
   const long got = ::recv(socket_.get(), to.data(), wanted, 0);
   if (got < 0) return errno == EAGAIN || errno == EINTR ? Progress::kBlocked : Progress::kBroken;
   if (got == 0) return Progress::kBroken;
@@ -286,62 +278,36 @@ void ServerConnection::get() {
   reply(Frame{.body_bytes = info.bytes, .first = info.bytes, .second = info.checksum});
 }
 
-Result<std::pair<Arena::LeaseId, ObjectInfo>> ServerConnection::grant_lease() {
+void ServerConnection::lease() {
   if (leases_.size() >= static_cast<std::size_t>(options_.max_leases_per_client)) {
-    return resource_exhausted("a client holds at most " + std::to_string(options_.max_leases_per_client) + " leases");
+    return reply(
+        resource_exhausted("a client holds at most " + std::to_string(options_.max_leases_per_client) + " leases"));
   }
   const auto ttl_us = static_cast<std::int64_t>(std::min<std::uint64_t>(request_.first, kNever));
-  LEVADA_ASSIGN_OR_RETURN(const auto lease, arena_.lease(text_, ttl_us, request_.incarnation));
-  leases_.push_back(lease.first);
-  return lease;
-}
-
-void ServerConnection::lease() {
-  const auto lease = grant_lease();
+  const auto lease = arena_.lease(text_, ttl_us, request_.incarnation);
   if (!lease.ok()) return reply(lease.status());
+  leases_.push_back(lease->first);
   reply(Frame{.first = lease->second.bytes, .second = lease->second.checksum, .third = lease->first});
-}
-
-void ServerConnection::locate() {
-  if (exported_ == nullptr) return reply(Status(StatusCode::kFailedPrecondition, "not at a ucx:// address", "store"));
-  stats_.gets.fetch_add(1, std::memory_order_relaxed);
-  const auto lease = grant_lease();
-  if (!lease.ok()) return reply(lease.status());
-  const Result<ObjectView> view = arena_.view(text_, request_.incarnation);
-  if (!view.ok()) {  // removed in between
-    std::erase(leases_, lease->first);
-    arena_.unlease(lease->first);
-    return reply(view.status());
-  }
-  const std::uint64_t address = reinterpret_cast<std::uintptr_t>(view->bytes().data());
-  reply(Frame{.first = lease->second.bytes, .second = lease->second.checksum, .third = lease->first},
-        std::string(reinterpret_cast<const char*>(&address), sizeof address));
-}
-
-void ServerConnection::describe_memory() {
-  if (exported_ == nullptr) return reply(Status(StatusCode::kFailedPrecondition, "not at a ucx:// address", "store"));
-  const std::string& all = exported_->description();
-  const std::size_t from = std::min<std::uint64_t>(request_.first, all.size());
-  reply(Frame{.first = all.size()}, all.substr(from, kMaxTextBytes));
 }
 
 void ServerConnection::reply(const Status& error) {
   const ErrorText text = error_text(error);
   Frame frame{.status = error.code(), .field_bytes = text.field_bytes};
-  reply(frame, text.text);
+  text_ = text.text;
+  frame.text_bytes = static_cast<std::uint16_t>(text.text.size());
+  reply(frame);
 }
 
-void ServerConnection::reply(Frame frame, std::string text) {
-  text_ = std::move(text);
-  frame.text_bytes = static_cast<std::uint16_t>(text_.size());
+void ServerConnection::reply(Frame frame) {
+  if (frame.status == StatusCode::kOk) text_.clear();
   frame.op = request_.op;
   frame.reply = true;
   frame.id = request_.id;
   frame.incarnation = arena_.incarnation();
   const auto head = encode(frame);
-  const auto text_bytes = std::as_bytes(std::span(text_));
+  const auto text = std::as_bytes(std::span(text_));
   out_.assign(head.begin(), head.end());
-  out_.insert(out_.end(), text_bytes.begin(), text_bytes.end());
+  out_.insert(out_.end(), text.begin(), text.end());
   out_sent_ = 0;
   state_ = State::kReply;
   allow_us(time_for(frame.body_bytes));

@@ -20,15 +20,13 @@
 #include "store/arena.h"
 #include "store/frame.h"
 #include "store/server_options.h"
-#include "store/ucx_memory.h"
 
 namespace levada::store {
 
 class ServerConnection {
  public:
-  // `shares_memory`: the client may map the arena (a Unix socket). `exported`: it reads the arena by that, or null.
-  ServerConnection(Fd socket, bool shares_memory, Arena& arena, const ServerOptions& options, StoreServerStats& stats,
-                   const UcxExport* exported = nullptr);
+  // `shares_memory`: the client may map the arena (a Unix socket).
+  ServerConnection(Fd socket, bool shares_memory, Arena& arena, const ServerOptions& options, StoreServerStats& stats);
   ~ServerConnection();
 
   int descriptor() const { return socket_.get(); }
@@ -65,10 +63,7 @@ class ServerConnection {
   void finish_body();
   void get();
   void lease();
-  void locate();
-  void describe_memory();
-  Result<std::pair<Arena::LeaseId, ObjectInfo>> grant_lease();
-  void reply(Frame frame, std::string text = {});
+  void reply(Frame frame);
   void reply(const Status& error);
   Progress flush();
   Progress send_head();
@@ -82,7 +77,6 @@ class ServerConnection {
   Arena& arena_;
   const ServerOptions& options_;
   StoreServerStats& stats_;
-  const UcxExport* const exported_;
 
   State state_ = State::kHeader;
   bool greeted_ = false;

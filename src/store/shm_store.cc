@@ -47,9 +47,6 @@ ShmStore::ShmStore(const Endpoint& endpoint, const std::string& token, const Cli
 
 Result<std::unique_ptr<ObjectStore>> ShmStore::open(const Endpoint& endpoint, const std::string& token,
                                                     const ClientOptions& options, const Clock& clock) {
-  if (endpoint.kind == Endpoint::Kind::kNvlink && options.device == nullptr)
-    return invalid_argument("objects at " + endpoint.url() + " are in memory of a device, and none is open here",
-                            "store_url");
   std::unique_ptr<ShmStore> store(new ShmStore(endpoint, token, options, clock));
   if (store->device_ != nullptr) {
     LEVADA_ASSIGN_OR_RETURN(store->copier_, BatchCopier::create(*store->device_));

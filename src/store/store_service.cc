@@ -1,8 +1,35 @@
 #include "store/store_service.h"
 
+#include <charconv>
+
 #include "base/check.h"
+#include "base/log.h"
 
 namespace levada::store {
+namespace {
+
+// Null for host memory.
+Result<std::unique_ptr<device::Device>> open_arena_device(const std::string& name) {
+  if (name == "host") return std::unique_ptr<device::Device>();
+  if (name == "cpu") return device::open_device(device::DeviceKind::kCpu);
+  int index = 0;
+  const auto [end, error] =
+      std::from_chars(name.data() + std::min<std::size_t>(5, name.size()), name.data() + name.size(), index);
+  const bool numbered =
+      name.starts_with("cuda:") && error == std::errc() && end == name.data() + name.size() && index >= 0;
+  if (name != "cuda" && !numbered)
+    return invalid_argument("host, cpu, cuda or cuda:N, got '" + name + "'", "arena_device");
+  return device::open_device(device::DeviceKind::kCuda, numbered ? index : 0);
+}
+
+Result<device::FabricUse> fabric_use(const std::string& name) {
+  if (name == "auto") return device::FabricUse::kIfPermitted;
+  if (name == "never") return device::FabricUse::kNever;
+  if (name == "required") return device::FabricUse::kRequired;
+  return invalid_argument("auto, never or required, got '" + name + "'", "arena_fabric");
+}
+
+}  // namespace
 
 Result<std::unique_ptr<StoreService>> StoreService::start(const Options& options, const std::string& token,
                                                           const Clock& clock, Metrics& metrics) {
@@ -10,13 +37,19 @@ Result<std::unique_ptr<StoreService>> StoreService::start(const Options& options
   ArenaOptions memory;
   memory.bytes = static_cast<std::uint64_t>(options.arena_bytes);
   memory.max_objects = static_cast<std::uint32_t>(options.arena_objects);
+  LEVADA_ASSIGN_OR_RETURN(memory.fabric, fabric_use(options.arena_fabric));
+  LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<device::Device> device, open_arena_device(options.arena_device));
+  memory.device = device.get();
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<Arena> arena, Arena::create(memory, clock));
-  std::unique_ptr<StoreService> service(new StoreService(std::move(arena), metrics));
-  if (!options.store_tcp_url.empty() || !options.store_shm_url.empty() || !options.store_ucx_url.empty()) {
+  if (device != nullptr) {
+    LEVADA_LOG_INFO("captured objects lie in ", options.arena_bytes >> 20, " MiB of ", device->name(), ", shared by ",
+                    device::to_string(arena->device_memory().share_kind()));
+  }
+  std::unique_ptr<StoreService> service(new StoreService(std::move(device), std::move(arena), metrics));
+  if (!options.store_tcp_url.empty() || !options.store_shm_url.empty()) {
     ServerOptions server;
     server.tcp_url = options.store_tcp_url;
     server.shm_url = options.store_shm_url;
-    server.ucx_url = options.store_ucx_url;
     server.token = token;
     LEVADA_ASSIGN_OR_RETURN(service->server_, StoreServer::start(*service->arena_, server));
   }

@@ -25,12 +25,13 @@ class StoreService {
   // Empty without that listener.
   std::string tcp_url() const { return server_ ? server_->tcp_url() : ""; }
   std::string shm_url() const { return server_ ? server_->shm_url() : ""; }
-  std::string ucx_url() const { return server_ ? server_->ucx_url() : ""; }
   // Writes what arena and server have counted into levada:store_*.
   void update_metrics();
 
  private:
-  StoreService(std::unique_ptr<Arena> arena, Metrics& metrics) : arena_(std::move(arena)), metrics_(metrics) {}
+  StoreService(std::unique_ptr<device::Device> device, std::unique_ptr<Arena> arena, Metrics& metrics)
+      : device_(std::move(device)), arena_(std::move(arena)), metrics_(metrics) {}
+  std::unique_ptr<device::Device> device_;  // null: the arena is in host memory
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<StoreServer> server_;  // after the arena: ends before it
   Metrics& metrics_;

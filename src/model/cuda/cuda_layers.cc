@@ -55,7 +55,7 @@ Status CudaLayers::embed(const StepArrays& arrays, std::int32_t rows, const std:
 }
 
 Status CudaLayers::layer(int layer, const StepArrays& arrays, std::int32_t rows, const PagedKvPool& pool,
-                         cudaStream_t stream) {
+                         cuda::FlashAttention* flash, cudaStream_t stream) {
   const CudaLayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
   const TensorView h = hidden(rows);
   const TensorView qkv = rows_of(*qkv_, rows, w.qkv.shape[0]);
@@ -86,8 +86,9 @@ Status CudaLayers::layer(int layer, const StepArrays& arrays, std::int32_t rows,
   TensorView q = TensorView::of(qkv.data, dtype_, {rows, config_.heads, config_.head_dim}, DeviceKind::kCuda);
   q.strides[0] = qkv.strides[0];
   const float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
-  LEVADA_RETURN_IF_ERROR(attention_.run(q, {arrays.lengths, arrays.table_first, arrays.block_tables}, k_plane, v_plane,
-                                        scale, attended, stream));
+  const cuda::AttentionRows where{arrays.lengths, arrays.table_first, arrays.block_tables};
+  LEVADA_RETURN_IF_ERROR(flash != nullptr ? flash->run(q, k_plane, v_plane, scale, attended, stream)
+                                          : attention_.run(q, where, k_plane, v_plane, scale, attended, stream));
   LEVADA_RETURN_IF_ERROR(linears_.run(
       {.x = attended, .w = w.o, .w_scale = {}, .norm = {}, .end = cuda::LinearEnd::kAdd, .out = h}, stream));
   LEVADA_RETURN_IF_ERROR(linears_.run({.x = h,

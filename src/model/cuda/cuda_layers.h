@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/flash_attention.h"
 #include "kernels/cuda/linear.h"
 #include "model/cuda/cuda_weights.h"
 #include "model/cuda/step_inputs.h"
@@ -28,7 +29,9 @@ class CudaLayers {
 
   // hidden = embedding of arrays.ids, after those that the step before sampled have been filled in.
   Status embed(const StepArrays& arrays, std::int32_t rows, const std::int32_t* samples, cudaStream_t stream);
-  Status layer(int layer, const StepArrays& arrays, std::int32_t rows, const PagedKvPool& pool, cudaStream_t stream);
+  // `flash`: planned for this step, or null: row by row.
+  Status layer(int layer, const StepArrays& arrays, std::int32_t rows, const PagedKvPool& pool,
+               kernels::cuda::FlashAttention* flash, cudaStream_t stream);
   // out f32 [n, vocabulary] = head(norm(hidden of arrays.sample_rows[i])).
   Status logits(const StepArrays& arrays, std::int32_t rows, const device::TensorView& out, cudaStream_t stream);
   // out f32 [count, hidden]: rows [first, first + count), after the final norm if asked for.

@@ -2,9 +2,9 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <numeric>
 
-#include "kernels/cuda/argmax.h"
+#include "base/log.h"
+#include "kernels/cuda/sampling.h"
 #include "model/cuda/cuda_layers.h"
 #include "model/cuda/decode_graphs.h"
 #include "model/cuda/result_slots.h"
@@ -22,19 +22,7 @@ namespace {
 constexpr std::int64_t kMaxStepRows = 16'384 + 1024;  // the largest chunk, and decode rows beside it
 constexpr std::int64_t kMaxTableEntries = 1 << 20;
 constexpr std::int64_t kMaxSamples = 1024;
-
-core::KvLayout make_layout(const ModelConfig& config, DType dtype, std::int32_t page_size_tokens) {
-  std::vector<std::int32_t> layers(static_cast<std::size_t>(config.layers));
-  std::iota(layers.begin(), layers.end(), 0);
-  const auto elements = static_cast<std::int32_t>(config.kv_heads * config.head_dim);
-  return core::KvLayout(page_size_tokens, {core::KvPlane{"k", "target", dtype, elements, layers},
-                                           core::KvPlane{"v", "target", dtype, elements, layers}});
-}
-
-bool is_greedy(const core::SampleRow& row) {
-  const bool plain = row.frequency_penalty == 0 && row.presence_penalty == 0 && row.repetition_penalty == 1;
-  return plain && row.banned_count == 0 && (row.temperature <= 0 || row.top_k == 1);
-}
+constexpr std::int64_t kMaxSamplingIds = 4 << 20;  // histories and banned ids of a step
 
 class CudaModel final : public Model {
  public:
@@ -43,7 +31,7 @@ class CudaModel final : public Model {
         info_(source.info()),
         options_(options),
         device_(device),
-        layout_(make_layout(config_, options.dtype, options.page_size_tokens)) {}
+        layout_(gqa_layout(config_, options.dtype, options.page_size_tokens)) {}
 
   Status open(DecoderSource& source);
 
@@ -63,6 +51,8 @@ class CudaModel final : public Model {
   // The rows of the graph that can run this plan, or 0.
   std::int32_t graph_rows(const core::StepPlan& plan, const KvPool& pool) const;
   Status decode_launches(std::int32_t rows, const PagedKvPool& pool);
+  // How to choose the step's tokens, to the device.
+  Status send_sampling(const core::StepPlan& plan, std::int32_t padded_rows);
   TensorView logits_of(std::int64_t count) const {
     return TensorView::of(logits_->data(), DType::kF32, {count, config_.vocabulary}, DeviceKind::kCuda);
   }
@@ -79,12 +69,12 @@ class CudaModel final : public Model {
   CudaWeights weights_;
   std::unique_ptr<cuda::Linears> linears_;
   std::unique_ptr<cuda::PagedAttention> attention_;
+  std::unique_ptr<cuda::FlashAttention> flash_;  // null where there is no such kernel
   std::unique_ptr<CudaLayers> eager_layers_, graph_layers_;
   StepInputs eager_inputs_, graph_inputs_;
   std::unique_ptr<device::DeviceBuffer> logits_, samples_;  // f32 [kMaxSamples, V], i32 [kMaxSamples]
   std::shared_ptr<ResultSlots> results_;
-  kernels::ThreadPool sampling_thread_{1};
-  std::unique_ptr<kernels::Ops> host_ops_ = kernels::make_cpu_ops(sampling_thread_);
+  std::unique_ptr<cuda::Sampler> sampler_;
   DecodeGraphs graphs_;
   const KvPool* graph_pool_ = nullptr;
   std::int64_t graph_bytes_ = 0;  // what recording took of the device, modules loaded by it included
@@ -94,8 +84,9 @@ class CudaModel final : public Model {
 class CudaForward final : public Forward {
  public:
   CudaForward(CudaModel& model, const core::StepPlan& plan, PagedKvPool& pool, std::int32_t graph_rows,
-              StepArrays arrays)
+              StepArrays arrays, cuda::FlashAttention* flash)
       : model_(model),
+        flash_(flash),
         plan_(plan),
         pool_(pool),
         graph_rows_(graph_rows),
@@ -106,7 +97,7 @@ class CudaForward final : public Forward {
     LEVADA_CHECK(layer == next_layer_ && layer < model_.config_.layers, "layers run in order, each once");
     if (layer == 0) LEVADA_RETURN_IF_ERROR(layers().embed(arrays_, rows_, samples(), model_.stream()));
     ++next_layer_;
-    return layers().layer(layer, arrays_, rows_, pool_, model_.stream());
+    return layers().layer(layer, arrays_, rows_, pool_, flash_, model_.stream());
   }
 
   Status all_layers() override {
@@ -145,9 +136,9 @@ class CudaForward final : public Forward {
     const auto n = static_cast<std::int64_t>(count);
     if (graph_rows_ == 0 && count > 0) {
       LEVADA_RETURN_IF_ERROR(layers().logits(arrays_, rows_, model_.logits_of(n), model_.stream()));
-      LEVADA_RETURN_IF_ERROR(cuda::argmax(model_.logits_of(n), model_.samples_of(n), model_.stream()));
+      LEVADA_RETURN_IF_ERROR(
+          model_.sampler_->run(model_.logits_of(n), arrays_.ids, model_.samples_of(n), model_.stream()));
     }
-    if (!std::all_of(plan_.samples.begin(), plan_.samples.end(), is_greedy)) LEVADA_RETURN_IF_ERROR(choose_on_host(n));
     model_.sampled_ = count;
     return model_.results_->send(static_cast<const std::int32_t*>(model_.samples_->data()), count, *model_.stream_);
   }
@@ -163,25 +154,13 @@ class CudaForward final : public Forward {
     return TensorView::of(host_.data(), DType::kF32, {from.shape[0], from.shape[1]});
   }
 
-  // Waits for the logits, chooses as the CPU does and puts the tokens where the next step takes them.
-  Status choose_on_host(std::int64_t count) {
-    core::StepPlan plan = plan_;  // with the ids that only the device knows so far
-    LEVADA_RETURN_IF_ERROR(
-        model_.stream_->copy(plan.tokens.data(), arrays_.ids, plan.tokens.size() * sizeof(core::Token)));
-    LEVADA_ASSIGN_OR_RETURN(const TensorView values, to_host(model_.logits_of(count)));
-    chosen_ = sample_on_host(plan, values, *model_.host_ops_);
-    LEVADA_RETURN_IF_ERROR(
-        model_.stream_->copy(model_.samples_->data(), chosen_.data(), chosen_.size() * sizeof(core::Token)));
-    return model_.stream_->synchronize();
-  }
-
   CudaModel& model_;
+  cuda::FlashAttention* const flash_;  // planned for this step, or null
   const core::StepPlan& plan_;
   PagedKvPool& pool_;
   const std::int32_t graph_rows_, rows_;
   const StepArrays arrays_;
   std::vector<float> host_;
-  std::vector<core::Token> chosen_;
   int next_layer_ = 0;
 };
 
@@ -202,6 +181,22 @@ Status CudaModel::open(DecoderSource& source) {
   LEVADA_ASSIGN_OR_RETURN(attention_, cuda::PagedAttention::create(
                                           device_, static_cast<int>(config_.heads), static_cast<int>(config_.kv_heads),
                                           static_cast<int>(config_.head_dim), std::max(options_.max_graph_rows, 1)));
+  const cuda::FlashShape shape{.heads = static_cast<int>(config_.heads),
+                               .kv_heads = static_cast<int>(config_.kv_heads),
+                               .head_dim = static_cast<int>(config_.head_dim),
+                               .page_size = options_.page_size_tokens,
+                               .dtype = options_.dtype,
+                               .max_rows = kMaxStepRows,
+                               .max_padded_rows = 0,
+                               .max_pages = kMaxTableEntries};
+  if (cuda::FlashAttention::supports(shape)) {
+    LEVADA_ASSIGN_OR_RETURN(flash_, cuda::FlashAttention::create(device_, shape));
+  } else {
+    LEVADA_LOG_WARNING(
+        "prompts are attended row by row, slowly: the tensor-core kernel takes bfloat16, float16 and heads of 64 or "
+        "128, not ",
+        to_string(options_.dtype), " and ", config_.head_dim);
+  }
   LEVADA_ASSIGN_OR_RETURN(eager_layers_, CudaLayers::make(config_, weights_, options_.dtype, kMaxStepRows, *linears_,
                                                           *attention_, device_));
   LEVADA_ASSIGN_OR_RETURN(graph_layers_,
@@ -211,6 +206,8 @@ Status CudaModel::open(DecoderSource& source) {
   LEVADA_ASSIGN_OR_RETURN(graph_inputs_, StepInputs::make(device_, options_.max_graph_rows, kMaxTableEntries));
   LEVADA_ASSIGN_OR_RETURN(logits_, device_.allocate(static_cast<std::size_t>(kMaxSamples * config_.vocabulary) * 4));
   LEVADA_ASSIGN_OR_RETURN(samples_, device_.allocate(kMaxSamples * 4));
+  LEVADA_ASSIGN_OR_RETURN(sampler_, cuda::Sampler::create(device_, static_cast<std::int32_t>(kMaxSamples),
+                                                          config_.vocabulary, kMaxSamplingIds));
   results_ = std::make_shared<ResultSlots>(device_, kMaxSamples);
   return {};
 }
@@ -219,10 +216,10 @@ std::vector<MemoryUse> CudaModel::memory() const {
   const auto bytes = [](auto value) { return static_cast<std::int64_t>(value); };
   return {{"weights", weights_.bytes()},
           {"product workspace", bytes(linears_->bytes())},
-          {"attention workspace", bytes(attention_->bytes())},
+          {"attention workspace", bytes(attention_->bytes()) + (flash_ ? flash_->bytes() : 0)},
           {"activations", eager_layers_->bytes() + graph_layers_->bytes()},
           {"step inputs", eager_inputs_.bytes() + graph_inputs_.bytes()},
-          {"logits and samples", bytes(logits_->size_bytes() + samples_->size_bytes())},
+          {"logits and samples", bytes(logits_->size_bytes() + samples_->size_bytes()) + sampler_->bytes()},
           {"decode graphs", graph_bytes_}};
 }
 
@@ -230,6 +227,7 @@ Result<std::unique_ptr<KvPool>> CudaModel::make_kv_pool(std::int32_t pages) {
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<PagedKvPool> pool, PagedKvPool::make(layout_, pages, device_));
   const std::int64_t free_before = device_.free_bytes();
   if (graph_pool_ == nullptr && options_.max_graph_rows > 0) {
+    LEVADA_RETURN_IF_ERROR(sampler_->upload({}, options_.max_graph_rows, *stream_));
     LEVADA_RETURN_IF_ERROR(graphs_.record(
         options_.max_graph_rows, [&](std::int32_t rows) { return decode_launches(rows, *pool); }, stream()));
     graph_pool_ = pool.get();
@@ -243,10 +241,10 @@ Status CudaModel::decode_launches(std::int32_t rows, const PagedKvPool& pool) {
   LEVADA_RETURN_IF_ERROR(
       graph_layers_->embed(arrays, rows, static_cast<const std::int32_t*>(samples_->data()), stream()));
   for (int l = 0; l < config_.layers; ++l) {
-    LEVADA_RETURN_IF_ERROR(graph_layers_->layer(l, arrays, rows, pool, stream()));
+    LEVADA_RETURN_IF_ERROR(graph_layers_->layer(l, arrays, rows, pool, nullptr, stream()));
   }
   LEVADA_RETURN_IF_ERROR(graph_layers_->logits(arrays, rows, logits_of(rows), stream()));
-  return cuda::argmax(logits_of(rows), samples_of(rows), stream());
+  return sampler_->run(logits_of(rows), arrays.ids, samples_of(rows), stream());
 }
 
 std::int32_t CudaModel::graph_rows(const core::StepPlan& plan, const KvPool& pool) const {
@@ -258,11 +256,21 @@ std::int32_t CudaModel::graph_rows(const core::StepPlan& plan, const KvPool& poo
   return bucket > 0 && graph_inputs_.fits(plan, bucket) ? bucket : 0;
 }
 
+Status CudaModel::send_sampling(const core::StepPlan& plan, std::int32_t padded_rows) {
+  if (plan.samples.empty()) return {};
+  std::vector<cuda::SamplerRow> rows(plan.samples.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].params = sample_params(plan, i);
+    if (plan.samples[i].append_input_to_history) rows[i].appended_row = plan.samples[i].row;
+  }
+  return sampler_->upload(rows, padded_rows, *stream_);
+}
+
 Result<std::unique_ptr<Forward>> CudaModel::begin(const core::StepPlan& plan, KvPool& pool) {
   auto* own = dynamic_cast<PagedKvPool*>(&pool);
   LEVADA_CHECK(own != nullptr && own->layout().identity() == layout_.identity(), "a pool made by this model");
   const StepLimits limits{config_.vocabulary, info_.context_length_tokens, own->pages(), layout_.page_size_tokens()};
-  LEVADA_RETURN_IF_ERROR(StepGeometry::make(plan, limits).status());
+  LEVADA_ASSIGN_OR_RETURN(const StepGeometry geometry, StepGeometry::make(plan, limits));
   const std::size_t sampled = std::exchange(sampled_, 0);  // a step that fails from here on leaves no tokens
   for (const core::FutureToken& future : plan.future_tokens) {
     if (future.previous_sample < 0 || static_cast<std::size_t>(future.previous_sample) >= sampled) {
@@ -281,7 +289,10 @@ Result<std::unique_ptr<Forward>> CudaModel::begin(const core::StepPlan& plan, Kv
   LEVADA_ASSIGN_OR_RETURN(
       const StepArrays arrays,
       inputs.upload(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(rows), layout_.page_size_tokens(), *stream_));
-  return std::unique_ptr<Forward>(std::make_unique<CudaForward>(*this, plan, *own, bucket, arrays));
+  LEVADA_RETURN_IF_ERROR(send_sampling(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(plan.samples.size())));
+  cuda::FlashAttention* const flash = plan.tokens.size() > plan.slices.size() ? flash_.get() : nullptr;
+  if (flash != nullptr) LEVADA_RETURN_IF_ERROR(flash->plan(geometry.batch(), 0, *stream_));
+  return std::unique_ptr<Forward>(std::make_unique<CudaForward>(*this, plan, *own, bucket, arrays, flash));
 }
 
 }  // namespace

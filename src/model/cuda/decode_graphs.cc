@@ -1,16 +1,14 @@
 #include "model/cuda/decode_graphs.h"
 
-#include <string>
+#include "kernels/cuda/launch.h"
 
 namespace levada::model {
+
+using kernels::cuda::check_cuda;
+
 namespace {
 
 constexpr std::int32_t kBuckets[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384, 448, 512};
-
-Status check_cuda(cudaError_t error, const char* doing) {
-  if (error == cudaSuccess) return {};
-  return internal_error(std::string("CUDA: ") + doing + ": " + cudaGetErrorString(error));
-}
 
 }  // namespace
 

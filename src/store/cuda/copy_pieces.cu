@@ -17,23 +17,24 @@ constexpr std::uint64_t kPrime64_1 = 0x9E3779B185EBCA87ull, kPrime64_2 = 0xC2B2A
                         kPrime64_3 = 0x165667B19E3779F9ull, kPrime64_4 = 0x85EBCA77C2B2AE63ull,
                         kPrime64_5 = 0x27D4EB2F165667C5ull;
 
-__constant__ std::uint8_t kSecret[192] = {
-    0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c, 0xde, 0xd4,
-    0x6d, 0xe9, 0x83, 0x90, 0x97, 0xdb, 0x72, 0x40, 0xa4, 0xa4, 0xb7, 0xb3, 0x67, 0x1f, 0xcb, 0x79, 0xe6, 0x4e,
-    0xcc, 0xc0, 0xe5, 0x78, 0x82, 0x5a, 0xd0, 0x7d, 0xcc, 0xff, 0x72, 0x21, 0xb8, 0x08, 0x46, 0x74, 0xf7, 0x43,
-    0x24, 0x8e, 0xe0, 0x35, 0x90, 0xe6, 0x81, 0x3a, 0x26, 0x4c, 0x3c, 0x28, 0x52, 0xbb, 0x91, 0xc3, 0x00, 0xcb,
-    0x88, 0xd0, 0x65, 0x8b, 0x53, 0x2e, 0xa3, 0x71, 0x64, 0x48, 0x97, 0xa2, 0x0d, 0xf9, 0x4e, 0x38, 0x19, 0xef,
-    0x46, 0xa9, 0xde, 0xac, 0xd8, 0xa8, 0xfa, 0x76, 0x3f, 0xe3, 0x9c, 0x34, 0x3f, 0xf9, 0xdc, 0xbb, 0xc7, 0xc7,
-    0x0b, 0x4f, 0x1d, 0x8a, 0x51, 0xe0, 0x4b, 0xcd, 0xb4, 0x59, 0x31, 0xc8, 0x9f, 0x7e, 0xc9, 0xd9, 0x78, 0x73,
-    0x64, 0xea, 0xc5, 0xac, 0x83, 0x34, 0xd3, 0xeb, 0xc3, 0xc5, 0x81, 0xa0, 0xff, 0xfa, 0x13, 0x63, 0xeb, 0x17,
-    0x0d, 0xdd, 0x51, 0xb7, 0xf0, 0xda, 0x49, 0xd3, 0x16, 0x55, 0x26, 0x29, 0xd4, 0x68, 0x9e, 0x2b, 0x16, 0xbe,
-    0x58, 0x7d, 0x47, 0xa1, 0xfc, 0x8f, 0xf8, 0xb8, 0xd1, 0x7a, 0xd0, 0x31, 0xce, 0x45, 0xcb, 0x3a, 0x8f, 0x95,
-    0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e};
+// As words: only the last stripe and the end of the hash need others than these.
+__device__ const std::uint64_t kSecret[24] = {
+    0xbe4ba423396cfeb8ull, 0x1cad21f72c81017cull, 0xdb979083e96dd4deull, 0x1f67b3b7a4a44072ull, 0x78e5c0cc4ee679cbull,
+    0x2172ffcc7dd05a82ull, 0x8e2443f7744608b8ull, 0x4c263a81e69035e0ull, 0xcb00c391bb52283cull, 0xa32e531b8b65d088ull,
+    0x4ef90da297486471ull, 0xd8acdea946ef1938ull, 0x3f349ce33f76faa8ull, 0x1d4f0bc7c7bbdcf9ull, 0x3159b4cd4be0518aull,
+    0x647378d9c97e9fc8ull, 0xc3ebd33483acc5eaull, 0xeb6313faffa081c5ull, 0x49daf0b751dd0d17ull, 0x9e68d429265516d3ull,
+    0xfca1477d58be162bull, 0xce31d07ad1b8f88full, 0x280416958f3acb45ull, 0x7e404bbbcafbd7afull};
 
 __device__ std::uint64_t word_at(const std::uint8_t* bytes) {
   std::uint64_t value = 0;
   for (int i = 7; i >= 0; --i) value = value << 8 | bytes[i];
   return value;
+}
+
+__device__ std::uint64_t secret_at(int byte) {
+  const int shift = byte % 8 * 8;
+  const std::uint64_t low = __ldg(kSecret + byte / 8);
+  return shift == 0 ? low : low >> shift | __ldg(kSecret + byte / 8 + 1) << (64 - shift);
 }
 
 __device__ std::uint64_t start_of(int lane) {
@@ -56,7 +57,7 @@ struct Lane {
 };
 
 __device__ std::uint64_t fold(Lane& own, std::uint64_t bytes) {
-  const std::uint64_t mixed = own.sum ^ word_at(kSecret + 11 + 8 * own.lane);
+  const std::uint64_t mixed = own.sum ^ secret_at(11 + 8 * own.lane);
   const std::uint64_t other = __shfl_xor_sync(own.mask, mixed, 1, kLanes);
   std::uint64_t part = own.lane % 2 == 0 ? (mixed * other) ^ __umul64hi(mixed, other) : 0;
   for (int step = 1; step < kLanes; step *= 2) part += __shfl_xor_sync(own.mask, part, step, kLanes);
@@ -68,7 +69,7 @@ __device__ std::uint64_t fold(Lane& own, std::uint64_t bytes) {
 __device__ std::uint64_t copy_piece(const std::uint8_t* from, std::uint8_t* to, std::uint64_t bytes,
                                     const std::uint64_t (&secrets)[kStripesPerBlock], int lane) {
   Lane own{lane, 0xFFu << (threadIdx.x % 32 / kLanes * kLanes), start_of(lane)};
-  const std::uint64_t scrambler = word_at(kSecret + 128 + 8 * lane);
+  const std::uint64_t scrambler = __ldg(kSecret + 16 + lane);
   const std::uint64_t blocks = (bytes - 1) / kBlockBytes;
   const auto* in = reinterpret_cast<const std::uint64_t*>(from) + lane;
   auto* out = reinterpret_cast<std::uint64_t*>(to) + lane;
@@ -87,9 +88,9 @@ __device__ std::uint64_t copy_piece(const std::uint8_t* from, std::uint8_t* to, 
   for (std::uint64_t i = 0; i < stripes; ++i) {
     const std::uint64_t data = in[i * kLanes];
     if (to != nullptr) out[i * kLanes] = data;
-    own.take(data, word_at(kSecret + 8 * i + 8 * lane));
+    own.take(data, __ldg(kSecret + i + lane));
   }
-  own.take(word_at(from + bytes - kStripeBytes + 8 * lane), word_at(kSecret + 121 + 8 * lane));
+  own.take(word_at(from + bytes - kStripeBytes + 8 * lane), secret_at(121 + 8 * lane));
   for (std::uint64_t i = blocks * kBlockBytes + stripes * kStripeBytes + lane; i < bytes; i += kLanes)
     if (to != nullptr) to[i] = from[i];
   return fold(own, bytes);
@@ -103,9 +104,9 @@ __global__ void __launch_bounds__(kThreads) copy_pieces(const __grid_constant__ 
   const int lane = threadIdx.x % kLanes;
   std::uint64_t secrets[kStripesPerBlock];
 #pragma unroll
-  for (int i = 0; i < kStripesPerBlock; ++i) secrets[i] = word_at(kSecret + 8 * i + 8 * lane);
-  const std::uint64_t begin = piece * kPieceBytes;
-  const std::uint64_t bytes = piece + 1 == pieces ? job.bytes - begin : kPieceBytes;
+  for (int i = 0; i < kStripesPerBlock; ++i) secrets[i] = __ldg(kSecret + i + lane);
+  const std::uint64_t begin = piece * kHashPieceBytes;
+  const std::uint64_t bytes = piece + 1 == pieces ? job.bytes - begin : kHashPieceBytes;
   auto* const to = static_cast<std::uint8_t*>(job.to);
   const std::uint64_t hash = copy_piece(static_cast<const std::uint8_t*>(job.from) + begin,
                                         to == nullptr ? nullptr : to + begin, bytes, secrets, lane);

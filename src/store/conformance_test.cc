@@ -1,5 +1,5 @@
-// What every backend must do, the same test for each: in the owner's process, through shared memory, over TCP; and the same
-// three of an arena on a device, here the CPU twin.
+// What every backend must do, the same test for each: in the owner's process, through shared memory, over TCP and UCX; and
+// the same of an arena on a device, here the CPU twin.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -26,7 +26,7 @@ class ConformanceTest : public ::testing::TestWithParam<Backend> {
  protected:
   void SetUp() override {
     const bool over_ucx = GetParam().open == open_ucx;
-    if (over_ucx && !ucx_is_built_in()) GTEST_SKIP() << "built without UCX";
+    if (over_ucx && !ucx_is_there()) GTEST_SKIP() << "built without UCX";
     ServerOptions options;
     if (over_ucx) options.ucx_url = "ucx://127.0.0.1:0";
     served_ = std::make_unique<ServedArena>(8 << 20, options, GetParam().on_device ? device_.get() : nullptr);
@@ -54,7 +54,8 @@ INSTANTIATE_TEST_SUITE_P(Backends, ConformanceTest,
                          ::testing::Values(Backend{"local", false, open_local}, Backend{"shm", false, open_mapped},
                                            Backend{"tcp", false, open_tcp}, Backend{"ucx", false, open_ucx},
                                            Backend{"local_device", true, open_local},
-                                           Backend{"nvlink", true, open_mapped}, Backend{"tcp_device", true, open_tcp}),
+                                           Backend{"nvlink", true, open_mapped}, Backend{"tcp_device", true, open_tcp},
+                                           Backend{"ucx_device", true, open_ucx}),
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(ConformanceTest, HasTheFourOperationsAndNeverEvictsWhatIsPinned) {

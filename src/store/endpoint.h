@@ -17,7 +17,7 @@
 namespace levada::store {
 
 struct Endpoint {
-  // kNvlink: as kShm, the bytes are a device's. kUcx: as kTcp, clients read the arena themselves (ucx_store.h).
+  // kNvlink: as kShm, the bytes are a device's. kUcx: as kTcp, larger objects travel over UCX (ucx_store.h).
   enum class Kind : std::uint8_t { kTcp, kUcx, kShm, kNvlink };
   Kind kind = Kind::kTcp;
   std::string host;  // kTcp, kUcx: a name or a numeric address; IPv6 in the URL stands in brackets

@@ -59,18 +59,27 @@ Status StoreServer::listen(const std::string& url, std::string& bound_url) {
                                 (arena_.device() != nullptr ? "on " + arena_.device()->name() : "in host memory"),
                             "store_shm_url");
   }
-  if (endpoint.kind == Endpoint::Kind::kUcx) {
-    const bool on_gpu = arena_.device() != nullptr && arena_.device()->kind() == device::DeviceKind::kCuda;
-    LEVADA_ASSIGN_OR_RETURN(
-        exported_,
-        UcxExport::create(arena_.data(), on_gpu ? UcxMemoryType::kCuda : UcxMemoryType::kHost, endpoint.host));
-  }
   LEVADA_ASSIGN_OR_RETURN(Fd socket, listen_at(endpoint));
   if (!shares_memory) endpoint.port = bound_port(socket);
   bound_url = endpoint.url();
   if (!watch(socket.get(), EPOLLIN, true)) return unavailable("the system watches no more descriptors");
-  listeners_.push_back(
-      {std::move(socket), shares_memory, endpoint.kind == Endpoint::Kind::kUcx ? exported_.get() : nullptr});
+  const bool over_ucx = endpoint.kind == Endpoint::Kind::kUcx;
+  if (over_ucx) LEVADA_RETURN_IF_ERROR(open_ucx(socket));
+  listeners_.push_back({std::move(socket), shares_memory, over_ucx ? &*ucx_ : nullptr});
+  return {};
+}
+
+// UCX listens at the same address, at a port of its own.
+Status StoreServer::open_ucx(const Fd& listener) {
+  UcxPortOptions port;
+  port.address.length = sizeof port.address.address;
+  ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&port.address.address), &port.address.length);
+  port.address.set_port(0);
+  if (arena_.device() == nullptr) port.memory = arena_.data();
+  port.most_peers = static_cast<std::size_t>(options_.max_connections);
+  ucx_.emplace();
+  ucx_->desk = std::make_unique<ArenaDesk>(arena_, stats_);
+  LEVADA_ASSIGN_OR_RETURN(ucx_->port, open_ucx_port(port, *ucx_->desk));
   return {};
 }
 
@@ -81,7 +90,7 @@ void StoreServer::stop() {
   clients_.clear();
   if (!listeners_.empty() && !shm_url_.empty()) ::unlink(parse_endpoint(shm_url_)->path.c_str());
   listeners_.clear();
-  exported_.reset();
+  if (ucx_) ucx_->port.reset();
 }
 
 bool StoreServer::watch(int descriptor, std::uint32_t events, bool is_new) {
@@ -137,7 +146,7 @@ void StoreServer::accept_from(const Listener& listener) {
   const int descriptor = socket.get();
   Client& client = clients_[descriptor];
   client.connection = std::make_unique<ServerConnection>(std::move(socket), listener.shares_memory, arena_, options_,
-                                                         stats_, listener.exported);
+                                                         stats_, listener.ucx);
   client.interest = EPOLLIN;
   if (!watch(descriptor, client.interest, true)) settle(descriptor, false);
 }

@@ -31,6 +31,8 @@ struct ModelOptions {
   std::int32_t page_size_tokens = 16;
   std::int32_t context_length_tokens = 0;  // 0: the checkpoint's
   int threads = 0;                         // CPU kernels; 0: all cores of the affinity mask
+  // CUDA: where the warm-up manifest lies (model/warmup_manifest.h). Empty: no manifest, and nothing is measured.
+  std::string warmup_folder;
 };
 
 // KV bytes of one rank: for each plane of the layout, one buffer over all pages and owning layers.

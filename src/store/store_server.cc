@@ -71,7 +71,7 @@ Status StoreServer::listen(const std::string& url, std::string& bound_url) {
 
 // UCX listens at the same address, at a port of its own.
 Status StoreServer::open_ucx(const Fd& listener) {
-  UcxPortOptions port;
+  UcxPortOptions port{.clock = arena_.clock()};
   port.address.length = sizeof port.address.address;
   ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&port.address.address), &port.address.length);
   port.address.set_port(0);

@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "store/object_store.h"
 
@@ -74,6 +75,7 @@ class UcxLink {
 };
 
 struct UcxPortOptions {
+  const Clock& clock;
   UcxAddress address;           // port 0 takes a free one
   std::span<std::byte> memory;  // registered once for all; may be empty
   std::size_t most_peers = 256;

@@ -8,7 +8,7 @@ namespace levada::store::ucx {
 namespace {
 
 constexpr int kIdleTurnMs = 1000, kBusyTurnMs = 20, kLastTurns = 50;
-constexpr auto kSweepEvery = std::chrono::milliseconds(50);
+constexpr std::int64_t kSweepEveryUs = 50'000;
 // A lease is given back as soon as the client has the bytes, which is a little before UCX here knows.
 constexpr int kSweepsOfGrace = 20;
 constexpr std::size_t kMostTransfers = 1024;
@@ -27,7 +27,7 @@ ucp_request_param_t with_user_data(void* user) {
 }  // namespace
 
 Result<std::unique_ptr<UcxPort>> Port::open(const UcxPortOptions& options, UcxDesk& desk) {
-  std::unique_ptr<Port> port(new Port(desk, options.most_peers));
+  std::unique_ptr<Port> port(new Port(desk, options));
   LEVADA_RETURN_IF_ERROR(port->start(options));
   return std::unique_ptr<UcxPort>(std::move(port));
 }
@@ -117,9 +117,9 @@ void Port::run() {
 // What nobody waits for any more.
 void Port::sweep() {
   if (transfers_.empty()) return;
-  const auto now = std::chrono::steady_clock::now();
-  if (now - swept_ < kSweepEvery) return;
-  swept_ = now;
+  const std::int64_t now_us = clock_.now_us();
+  if (now_us - swept_us_ < kSweepEveryUs) return;
+  swept_us_ = now_us;
   for (const auto& [transfer, owned] : transfers_) {
     const bool goes_on = transfer->kind == Transfer::Kind::kSend      ? desk_.still_reads(transfer->grant)
                          : transfer->kind == Transfer::Kind::kReceive ? desk_.still_writes(transfer->grant)

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <map>
 #include <vector>
 
@@ -36,7 +35,8 @@ class Port final : public UcxPort {
     int sweeps_unwanted = 0;
   };
 
-  Port(UcxDesk& desk, std::size_t most_peers) : desk_(desk), most_peers_(most_peers) {}
+  Port(UcxDesk& desk, const UcxPortOptions& options)
+      : desk_(desk), clock_(options.clock), most_peers_(options.most_peers) {}
   Status start(const UcxPortOptions& options);
   Status register_memory(std::span<std::byte> memory);
   Status listen(const UcxAddress& address);
@@ -56,6 +56,7 @@ class Port final : public UcxPort {
   void note_transports(ucp_ep_h peer);
 
   UcxDesk& desk_;
+  const Clock& clock_;
   const std::size_t most_peers_;
   std::unique_ptr<Context> context_;
   ucp_mem_h memory_ = nullptr;
@@ -67,7 +68,7 @@ class Port final : public UcxPort {
   std::map<ucp_ep_h, bool> peers_;  // true: its transports are known
   std::vector<ucp_ep_h> failed_;    // to be closed
   std::map<Transfer*, std::unique_ptr<Transfer>> transfers_;
-  std::chrono::steady_clock::time_point swept_{};
+  std::int64_t swept_us_ = 0;
 
   std::atomic<bool> stopping_{false};
   Thread thread_;

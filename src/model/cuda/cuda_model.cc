@@ -5,6 +5,7 @@
 
 #include "base/lap.h"
 #include "base/log.h"
+#include "kernels/cuda/rows.h"
 #include "kernels/cuda/sampling.h"
 #include "model/cuda/cuda_layers.h"
 #include "model/cuda/decode_graphs.h"
@@ -38,6 +39,7 @@ class CudaModel final : public Model {
   Status open(DecoderSource& source);
 
   const core::ModelInfo& info() const override { return info_; }
+  const device::Device& device() const override { return device_; }
   const core::KvLayout& kv_layout() const override { return layout_; }
   std::string backend() const override {
     return "cuda " + device_.name() + ", " + std::to_string(graphs_.size()) + " decode graphs" +
@@ -115,14 +117,20 @@ class CudaForward final : public Forward {
 
   TensorView hidden() const override { return layers().hidden(rows_); }
 
-  Result<TensorView> host_rows(std::int32_t first, std::int32_t count, bool final_norm) override {
+  Result<DeviceRows> device_rows(std::int32_t first, std::int32_t count, bool final_norm) override {
     LEVADA_CHECK(first >= 0 && count > 0 && first + count <= rows_, "rows of this step");
     LEVADA_CHECK(!final_norm || next_layer_ == model_.config_.layers, "the final norm reads the last layer");
+    LEVADA_ASSIGN_OR_RETURN(const TensorView rows, layers().states(first, count, final_norm, model_.stream()));
+    return DeviceRows{rows, model_.stream_.get()};
+  }
+
+  Result<TensorView> host_rows(std::int32_t first, std::int32_t count, bool final_norm) override {
+    LEVADA_ASSIGN_OR_RETURN(const DeviceRows here, device_rows(first, count, final_norm));
     const std::int64_t width = model_.config_.hidden;
     LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<device::DeviceBuffer> wide,
                             model_.device_.allocate(static_cast<std::size_t>(count * width) * sizeof(float)));
     const TensorView out = TensorView::of(wide->data(), DType::kF32, {count, width}, DeviceKind::kCuda);
-    LEVADA_RETURN_IF_ERROR(layers().states(first, count, final_norm, out, model_.stream()));
+    LEVADA_RETURN_IF_ERROR(cuda::convert(here.rows, out, model_.stream()));
     return to_host(out);
   }
 

@@ -298,8 +298,8 @@ TEST_F(UcxPortTest, LeasesAndTicketsThatNobodyGaveAreRefusedAndTheLinkStays) {
 
 TEST_F(UcxStoreTest, TheServiceOffersTheUrlAndNamesWhatUcxChose) {
   Metrics metrics;
-  auto service = StoreService::start({.arena_bytes = 1 << 20, .store_ucx_url = "ucx://127.0.0.1:0"}, kToken, clock_,
-                                     metrics);
+  auto service =
+      StoreService::start({.arena_bytes = 1 << 20, .store_ucx_url = "ucx://127.0.0.1:0"}, kToken, clock_, metrics);
   ASSERT_TRUE(service.ok()) << service.status().to_string();
   EXPECT_EQ((*service)->ucx_transports(), "");
   const auto store = open_store((*service)->ucx_url(), kToken, {}, clock_);

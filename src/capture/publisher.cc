@@ -1,5 +1,6 @@
 #include "capture/publisher.h"
 
+#include "base/log.h"
 #include "capture/capture.h"
 
 namespace levada::capture {
@@ -33,6 +34,8 @@ Publisher::Publisher(store::Arena& arena, Options options, Metrics& metrics)
       options_(std::move(options)),
       published_count_(metrics.counter("levada:captures_total", "Samples published")),
       published_bytes_(metrics.counter("levada:capture_bytes_total", "Bytes of samples published")),
+      batch_count_(metrics.counter("levada:capture_batches_total", "Batches in which samples were published")),
+      batch_us_(metrics.counter("levada:capture_batch_us_total", "Measuring and naming them, in microseconds")),
       failed_count_(metrics.counter("levada:capture_failures_total", "Samples that could not be published")),
       opener_("capture-open", [this] { run_opener(); }),
       sealer_("capture-seal", [this] { run_sealer(); }) {}
@@ -43,6 +46,10 @@ Publisher::~Publisher() {
   opener_.join();
   seal_jobs_.close();
   sealer_.join();
+  if (published_count_.value() > 0) {
+    LEVADA_LOG_INFO(published_count_.value(), " samples published in ", batch_count_.value(), " batches, ",
+                    batch_us_.value() / batch_count_.value() / 1000, " ms each");
+  }
 }
 
 void Publisher::run_opener() {
@@ -60,6 +67,7 @@ void Publisher::run_opener() {
 void Publisher::run_sealer() {
   std::vector<SealJob> jobs;
   while (seal_jobs_.take(jobs)) {
+    const std::int64_t since_us = arena_.clock().now_us();
     const auto measured = measure(jobs);
     for (std::size_t i = 0; i < jobs.size(); ++i) {
       if (!jobs[i].on_sealed) {
@@ -71,6 +79,8 @@ void Publisher::run_sealer() {
       jobs[i].on_sealed(std::move(sealed));
     }
     jobs.clear();
+    batch_count_.add();
+    batch_us_.add(static_cast<double>(arena_.clock().now_us() - since_us));
   }
 }
 

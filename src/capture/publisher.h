@@ -111,6 +111,8 @@ class Publisher final : public RowSink {
   const Options options_;
   Counter& published_count_;
   Counter& published_bytes_;
+  Counter& batch_count_;
+  Counter& batch_us_;
   Counter& failed_count_;
 
   std::mutex mutex_;

@@ -204,12 +204,10 @@ Status check_consumers(const FanoutRecipe& recipe) {
 
 // What the launcher says to a server itself cannot be said a second time.
 Status check_server_flags(const FanoutRecipe& recipe) {
-  constexpr std::pair<const char*, const char*> kOurs[] = {{"--model-path", "model.target_model_path"},
-                                                           {"--port", "managed_local.capture_servers[].port"},
-                                                           {"--threads", "levada.server_threads"},
-                                                           {"--device", "levada.device"},
-                                                           {"--arena-bytes", "levada.capture_arena_bytes"},
-                                                           {"--arena-device", "levada.transport"}};
+  constexpr std::pair<const char*, const char*> kOurs[] = {
+      {"--model-path", "model.target_model_path"},     {"--port", "managed_local.capture_servers[].port"},
+      {"--threads", "levada.server_threads"},          {"--device", "levada.device"},
+      {"--arena-bytes", "levada.capture_arena_bytes"}, {"--arena-device", "levada.transport"}};
   for (const auto& [flag, value] : recipe.server_flags) {
     for (const auto& [ours, instead] : kOurs) {
       if (flag == ours) return refuse(instead, "says what " + flag + " in the server's section says: keep this one");

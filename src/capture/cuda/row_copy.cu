@@ -91,8 +91,8 @@ int launch_from(const RowCopies& batch, cudaStream_t stream) {
 }  // namespace
 }  // namespace levada::capture
 
-extern "C" __attribute__((visibility("default"))) int levada_capture_rows(
-    const levada::capture::RowCopies& batch, void* stream) {
+extern "C" __attribute__((visibility("default"))) int levada_capture_rows(const levada::capture::RowCopies& batch,
+                                                                          void* stream) {
   using namespace levada;
   const auto native = static_cast<cudaStream_t>(stream);
   if (batch.count <= 0 || batch.copies[0].width <= 0) return cudaSuccess;

@@ -6,7 +6,8 @@
 
 The target has random weights of that shape, made on the spot; prompts are random ids. Prints for each transport samples per
 second of all trainers together (from a quarter of the steps on: before that, libraries are loaded), milliseconds to read and
-verify one sample, milliseconds to publish one batch, and the ratios to tcp.
+verify one sample (over tcp and shm it is in host memory then, and its way to the GPU is part of the step), milliseconds to
+publish one batch, and the ratios to tcp.
 """
 import argparse
 import datetime
@@ -23,9 +24,9 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SHAPES = {  # SmolLM2-135M; a shallow target as wide as one of 8B; one for a processor
+SHAPES = {  # SmolLM2-135M; one whose features are as wide as four layers of an 8B target's; one for a processor
     "smollm2": dict(hidden=576, layers=30, intermediate=1536, heads=9, kv_heads=3, head_dim=64, captured=(1, 8, 14, 20, 27)),
-    "wide": dict(hidden=4096, layers=5, intermediate=4096, heads=32, kv_heads=8, head_dim=128, captured=(0, 1, 2, 3)),
+    "wide": dict(hidden=1024, layers=18, intermediate=2048, heads=16, kv_heads=4, head_dim=64, captured=tuple(range(16))),
     "tiny": dict(hidden=64, layers=3, intermediate=128, heads=4, kv_heads=2, head_dim=16, captured=(0, 1)),
 }
 VOCABULARY = 49152

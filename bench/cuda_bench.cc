@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <string>
 
@@ -140,8 +141,12 @@ Result<std::vector<Case>> run_cuda_bench(std::string_view shape, double scale, c
   LEVADA_ASSIGN_OR_RETURN(RandomDecoder weights, RandomDecoder::of_shape(shape));
   LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<device::Device> device, device::open_device(device::DeviceKind::kCuda));
   LEVADA_ASSIGN_OR_RETURN(const GpuLimits limits, measure_limits());
-  LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<model::Model> model,
-                          model::make_cuda_model(weights, {.max_graph_rows = kMaxRequests}, *device));
+  LEVADA_ASSIGN_OR_RETURN(
+      std::unique_ptr<model::Model> model,
+      model::make_cuda_model(
+          weights,
+          {.warmup_folder = std::filesystem::temp_directory_path() / "levada-bench", .max_graph_rows = kMaxRequests},
+          *device));
   const core::KvLayout layout = model->kv_layout();
   constexpr std::int64_t kPoolTokens = 512 * 512;
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<model::KvPool> pool, model->make_kv_pool(layout.pages_for(kPoolTokens)));

@@ -27,7 +27,7 @@ inline constexpr std::int32_t kMaxPageSizeTokens = 1024;
 
 struct ModelOptions {
   std::string dtype = "auto";           // weights: float32, bfloat16, auto (as stored; bfloat16 for GGUF)
-  std::string kv_cache_dtype = "auto";  // auto: bfloat16 for bfloat16 weights, float32 for float32
+  std::string kv_cache_dtype = "auto";  // auto: bfloat16 for bfloat16 weights, float32 for float32; CUDA: fp8_e4m3
   std::int32_t page_size_tokens = 16;
   std::int32_t context_length_tokens = 0;  // 0: the checkpoint's
   int threads = 0;                         // CPU kernels; 0: all cores of the affinity mask

@@ -203,7 +203,7 @@ void describe(OptionTable& table, const std::string& path, LevadaSection& sectio
   table.add("capture_arena_bytes", &section.capture_arena_bytes, "room for features; null: what the limits need")
       .range(1 << 20, kMaxBytes);
   table.add("transport", &section.transport, "how trainers read features; nvlink: they never leave the GPU")
-      .choices({"auto", "shm", "tcp", "nvlink"});
+      .choices({"auto", "shm", "tcp", "nvlink", "ucx"});
   table.add("share_gpus", &section.share_gpus, "servers and trainers may name the same GPU");
   table.add("server_threads", &section.server_threads, "CPU threads of a capture server; 0: all").range(0, 1024);
   table.add("trainer_threads", &section.trainer_threads, "CPU threads of a trainer; 0: all").range(0, 1024);

@@ -273,11 +273,11 @@ __device__ float whole_sum(const float* sums, int s, int element) {
 }
 
 template <class T, int kBatch, LinearEnd kEnd, class Out, int kStreams, int kRing>
-__global__ void __launch_bounds__(kThreads, kRing == kShallowRing && kBatch == 8 ? 3 : 2)
+__global__ void __launch_bounds__(kThreads, kBatch == 8 ? 3 : 2)
     skinny_kernel(const Problem p) {
   using Feeding = Feed<T, kEnd, kStreams>;
   using Tiling = Tile<kEnd, kStreams>;
-  constexpr int kXLoads = kRing == kShallowRing ? 6 : 8;  // 16-byte loads of x in flight per lane
+  constexpr int kXLoads = 6;  // 16-byte loads of x in flight per lane
   constexpr int kElements = kBatch * kTile, kTileFloats = kWarps * kStreams * kElements;
   extern __shared__ __align__(128) char shared[];
   __shared__ float squares[16];

@@ -23,6 +23,7 @@ constexpr std::int64_t kMaxStepRows = 16'384 + 1024;  // the largest chunk, and 
 constexpr std::int64_t kMaxTableEntries = 1 << 20;
 constexpr std::int64_t kMaxSamples = 1024;
 constexpr std::int64_t kMaxSamplingIds = 4 << 20;  // histories and banned ids of a step
+constexpr std::int32_t kMinFlashRows = 16;         // below it decode rows are faster one by one
 
 class CudaModel final : public Model {
  public:
@@ -50,6 +51,10 @@ class CudaModel final : public Model {
   cudaStream_t stream() const { return static_cast<cudaStream_t>(stream_->native_handle()); }
   // The rows of the graph that can run this plan, or 0.
   std::int32_t graph_rows(const core::StepPlan& plan, const KvPool& pool) const;
+  // The kernel that attends the rows of a decode graph of so many; null: row by row.
+  cuda::FlashAttention* decode_flash(std::int32_t rows) const {
+    return rows >= kMinFlashRows ? decode_flash_.get() : nullptr;
+  }
   Status decode_launches(std::int32_t rows, const PagedKvPool& pool);
   // How to choose the step's tokens, to the device.
   Status send_sampling(const core::StepPlan& plan, std::int32_t padded_rows);
@@ -69,7 +74,7 @@ class CudaModel final : public Model {
   CudaWeights weights_;
   std::unique_ptr<cuda::Linears> linears_;
   std::unique_ptr<cuda::PagedAttention> attention_;
-  std::unique_ptr<cuda::FlashAttention> flash_;  // null where there is no such kernel
+  std::unique_ptr<cuda::FlashAttention> flash_, decode_flash_;  // null where there is no such kernel
   std::unique_ptr<CudaLayers> eager_layers_, graph_layers_;
   StepInputs eager_inputs_, graph_inputs_;
   std::unique_ptr<device::DeviceBuffer> logits_, samples_;  // f32 [kMaxSamples, V], i32 [kMaxSamples]
@@ -181,16 +186,18 @@ Status CudaModel::open(DecoderSource& source) {
   LEVADA_ASSIGN_OR_RETURN(attention_, cuda::PagedAttention::create(
                                           device_, static_cast<int>(config_.heads), static_cast<int>(config_.kv_heads),
                                           static_cast<int>(config_.head_dim), std::max(options_.max_graph_rows, 1)));
-  const cuda::FlashShape shape{.heads = static_cast<int>(config_.heads),
-                               .kv_heads = static_cast<int>(config_.kv_heads),
-                               .head_dim = static_cast<int>(config_.head_dim),
-                               .page_size = options_.page_size_tokens,
-                               .dtype = options_.dtype,
-                               .max_rows = kMaxStepRows,
-                               .max_padded_rows = 0,
-                               .max_pages = kMaxTableEntries};
+  cuda::FlashShape shape{.heads = static_cast<int>(config_.heads),
+                         .kv_heads = static_cast<int>(config_.kv_heads),
+                         .head_dim = static_cast<int>(config_.head_dim),
+                         .page_size = options_.page_size_tokens,
+                         .dtype = options_.dtype,
+                         .max_rows = kMaxStepRows,
+                         .max_padded_rows = 0,
+                         .max_pages = kMaxTableEntries};
   if (cuda::FlashAttention::supports(shape)) {
     LEVADA_ASSIGN_OR_RETURN(flash_, cuda::FlashAttention::create(device_, shape));
+    shape.max_rows = shape.max_padded_rows = std::max(options_.max_graph_rows, 1);
+    LEVADA_ASSIGN_OR_RETURN(decode_flash_, cuda::FlashAttention::create(device_, shape));
   } else {
     LEVADA_LOG_WARNING(
         "prompts are attended row by row, slowly: the tensor-core kernel takes bfloat16, float16 and heads of 64 or "
@@ -216,7 +223,7 @@ std::vector<MemoryUse> CudaModel::memory() const {
   const auto bytes = [](auto value) { return static_cast<std::int64_t>(value); };
   return {{"weights", weights_.bytes()},
           {"product workspace", bytes(linears_->bytes())},
-          {"attention workspace", bytes(attention_->bytes()) + (flash_ ? flash_->bytes() : 0)},
+          {"attention workspace", bytes(attention_->bytes()) + (flash_ ? flash_->bytes() + decode_flash_->bytes() : 0)},
           {"activations", eager_layers_->bytes() + graph_layers_->bytes()},
           {"step inputs", eager_inputs_.bytes() + graph_inputs_.bytes()},
           {"logits and samples", bytes(logits_->size_bytes() + samples_->size_bytes()) + sampler_->bytes()},
@@ -228,8 +235,14 @@ Result<std::unique_ptr<KvPool>> CudaModel::make_kv_pool(std::int32_t pages) {
   const std::int64_t free_before = device_.free_bytes();
   if (graph_pool_ == nullptr && options_.max_graph_rows > 0) {
     LEVADA_RETURN_IF_ERROR(sampler_->upload({}, options_.max_graph_rows, *stream_));
+    const auto plan = [&](std::int32_t rows) {  // of padding alone: only its shape is recorded
+      cuda::FlashAttention* const flash = decode_flash(rows);
+      kernels::PagedBatch padding;
+      padding.page_size = layout_.page_size_tokens();
+      return flash == nullptr ? Status() : flash->plan(padding, rows, *stream_);
+    };
     LEVADA_RETURN_IF_ERROR(graphs_.record(
-        options_.max_graph_rows, [&](std::int32_t rows) { return decode_launches(rows, *pool); }, stream()));
+        options_.max_graph_rows, plan, [&](std::int32_t rows) { return decode_launches(rows, *pool); }, stream()));
     graph_pool_ = pool.get();
     graph_bytes_ = std::max<std::int64_t>(0, free_before - device_.free_bytes());
   }
@@ -241,7 +254,7 @@ Status CudaModel::decode_launches(std::int32_t rows, const PagedKvPool& pool) {
   LEVADA_RETURN_IF_ERROR(
       graph_layers_->embed(arrays, rows, static_cast<const std::int32_t*>(samples_->data()), stream()));
   for (int l = 0; l < config_.layers; ++l) {
-    LEVADA_RETURN_IF_ERROR(graph_layers_->layer(l, arrays, rows, pool, nullptr, stream()));
+    LEVADA_RETURN_IF_ERROR(graph_layers_->layer(l, arrays, rows, pool, decode_flash(rows), stream()));
   }
   LEVADA_RETURN_IF_ERROR(graph_layers_->logits(arrays, rows, logits_of(rows), stream()));
   return sampler_->run(logits_of(rows), arrays.ids, samples_of(rows), stream());
@@ -290,8 +303,10 @@ Result<std::unique_ptr<Forward>> CudaModel::begin(const core::StepPlan& plan, Kv
       const StepArrays arrays,
       inputs.upload(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(rows), layout_.page_size_tokens(), *stream_));
   LEVADA_RETURN_IF_ERROR(send_sampling(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(plan.samples.size())));
-  cuda::FlashAttention* const flash = plan.tokens.size() > plan.slices.size() ? flash_.get() : nullptr;
-  if (flash != nullptr) LEVADA_RETURN_IF_ERROR(flash->plan(geometry.batch(), 0, *stream_));
+  cuda::FlashAttention* const flash = bucket > 0                                ? decode_flash(bucket)
+                                      : plan.tokens.size() > plan.slices.size() ? flash_.get()
+                                                                                : nullptr;
+  if (flash != nullptr) LEVADA_RETURN_IF_ERROR(flash->plan(geometry.batch(), bucket, *stream_));
   return std::unique_ptr<Forward>(std::make_unique<CudaForward>(*this, plan, *own, bucket, arrays, flash));
 }
 

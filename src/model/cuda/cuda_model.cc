@@ -23,7 +23,8 @@ constexpr std::int64_t kMaxStepRows = 16'384 + 1024;  // the largest chunk, and 
 constexpr std::int64_t kMaxTableEntries = 1 << 20;
 constexpr std::int64_t kMaxSamples = 1024;
 constexpr std::int64_t kMaxSamplingIds = 4 << 20;  // histories and banned ids of a step
-constexpr std::int32_t kMinFlashRows = 16;         // below it decode rows are faster one by one
+// Decode rows that are fewer, or whose contexts are shorter on average, are faster one by one.
+constexpr std::int32_t kMinFlashRows = 16, kMinFlashTokens = 512;
 
 class CudaModel final : public Model {
  public:
@@ -39,7 +40,8 @@ class CudaModel final : public Model {
   const core::ModelInfo& info() const override { return info_; }
   const core::KvLayout& kv_layout() const override { return layout_; }
   std::string backend() const override {
-    return "cuda " + device_.name() + ", " + std::to_string(graphs_.size()) + " decode graphs";
+    return "cuda " + device_.name() + ", " + std::to_string(row_graphs_.size() + flash_graphs_.size()) +
+           " decode graphs";
   }
   bool runs_ahead() const override { return true; }
   std::vector<MemoryUse> memory() const override;
@@ -51,11 +53,13 @@ class CudaModel final : public Model {
   cudaStream_t stream() const { return static_cast<cudaStream_t>(stream_->native_handle()); }
   // The rows of the graph that can run this plan, or 0.
   std::int32_t graph_rows(const core::StepPlan& plan, const KvPool& pool) const;
-  // The kernel that attends the rows of a decode graph of so many; null: row by row.
-  cuda::FlashAttention* decode_flash(std::int32_t rows) const {
-    return rows >= kMinFlashRows ? decode_flash_.get() : nullptr;
+  // What attends the rows of a step that a graph of `graph_rows` runs, or no graph (0); null: row by row.
+  cuda::FlashAttention* flash_for(const core::StepPlan& plan, std::int32_t graph_rows) const;
+  Status record_graphs(PagedKvPool& pool);
+  Status decode_launches(std::int32_t rows, const PagedKvPool& pool, cuda::FlashAttention* flash);
+  const DecodeGraphs& graphs(const cuda::FlashAttention* flash) const {
+    return flash == nullptr ? row_graphs_ : flash_graphs_;
   }
-  Status decode_launches(std::int32_t rows, const PagedKvPool& pool);
   // How to choose the step's tokens, to the device.
   Status send_sampling(const core::StepPlan& plan, std::int32_t padded_rows);
   TensorView logits_of(std::int64_t count) const {
@@ -80,7 +84,7 @@ class CudaModel final : public Model {
   std::unique_ptr<device::DeviceBuffer> logits_, samples_;  // f32 [kMaxSamples, V], i32 [kMaxSamples]
   std::shared_ptr<ResultSlots> results_;
   std::unique_ptr<cuda::Sampler> sampler_;
-  DecodeGraphs graphs_;
+  DecodeGraphs row_graphs_, flash_graphs_;  // the latter from kMinFlashRows on, where there is such a kernel
   const KvPool* graph_pool_ = nullptr;
   std::int64_t graph_bytes_ = 0;  // what recording took of the device, modules loaded by it included
   std::size_t sampled_ = 0;       // by the step begun last: what plan.future_tokens may name
@@ -108,7 +112,7 @@ class CudaForward final : public Forward {
   Status all_layers() override {
     if (graph_rows_ > 0) {
       next_layer_ = static_cast<int>(model_.config_.layers);
-      return model_.graphs_.replay(graph_rows_, model_.stream());
+      return model_.graphs(flash_).replay(graph_rows_, model_.stream());
     }
     for (int l = 0; l < model_.config_.layers; ++l) LEVADA_RETURN_IF_ERROR(layer(l));
     return {};
@@ -234,27 +238,34 @@ Result<std::unique_ptr<KvPool>> CudaModel::make_kv_pool(std::int32_t pages) {
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<PagedKvPool> pool, PagedKvPool::make(layout_, pages, device_));
   const std::int64_t free_before = device_.free_bytes();
   if (graph_pool_ == nullptr && options_.max_graph_rows > 0) {
-    LEVADA_RETURN_IF_ERROR(sampler_->upload({}, options_.max_graph_rows, *stream_));
-    const auto plan = [&](std::int32_t rows) {  // of padding alone: only its shape is recorded
-      cuda::FlashAttention* const flash = decode_flash(rows);
-      kernels::PagedBatch padding;
-      padding.page_size = layout_.page_size_tokens();
-      return flash == nullptr ? Status() : flash->plan(padding, rows, *stream_);
-    };
-    LEVADA_RETURN_IF_ERROR(graphs_.record(
-        options_.max_graph_rows, plan, [&](std::int32_t rows) { return decode_launches(rows, *pool); }, stream()));
+    LEVADA_RETURN_IF_ERROR(record_graphs(*pool));
     graph_pool_ = pool.get();
     graph_bytes_ = std::max<std::int64_t>(0, free_before - device_.free_bytes());
   }
   return std::unique_ptr<KvPool>(std::move(pool));
 }
 
-Status CudaModel::decode_launches(std::int32_t rows, const PagedKvPool& pool) {
+Status CudaModel::record_graphs(PagedKvPool& pool) {
+  LEVADA_RETURN_IF_ERROR(sampler_->upload({}, options_.max_graph_rows, *stream_));
+  const auto nothing = [](std::int32_t) { return Status(); };
+  LEVADA_RETURN_IF_ERROR(row_graphs_.record(
+      1, options_.max_graph_rows, nothing, [&](std::int32_t rows) { return decode_launches(rows, pool, nullptr); },
+      stream()));
+  if (decode_flash_ == nullptr) return {};
+  kernels::PagedBatch padding;  // a plan of padding alone: only its shape is recorded
+  padding.page_size = layout_.page_size_tokens();
+  return flash_graphs_.record(
+      kMinFlashRows, options_.max_graph_rows,
+      [&](std::int32_t rows) { return decode_flash_->plan(padding, rows, *stream_); },
+      [&](std::int32_t rows) { return decode_launches(rows, pool, decode_flash_.get()); }, stream());
+}
+
+Status CudaModel::decode_launches(std::int32_t rows, const PagedKvPool& pool, cuda::FlashAttention* flash) {
   const StepArrays arrays = graph_inputs_.arrays(rows);
   LEVADA_RETURN_IF_ERROR(
       graph_layers_->embed(arrays, rows, static_cast<const std::int32_t*>(samples_->data()), stream()));
   for (int l = 0; l < config_.layers; ++l) {
-    LEVADA_RETURN_IF_ERROR(graph_layers_->layer(l, arrays, rows, pool, decode_flash(rows), stream()));
+    LEVADA_RETURN_IF_ERROR(graph_layers_->layer(l, arrays, rows, pool, flash, stream()));
   }
   LEVADA_RETURN_IF_ERROR(graph_layers_->logits(arrays, rows, logits_of(rows), stream()));
   return sampler_->run(logits_of(rows), arrays.ids, samples_of(rows), stream());
@@ -265,8 +276,16 @@ std::int32_t CudaModel::graph_rows(const core::StepPlan& plan, const KvPool& poo
   for (std::size_t i = 0; i < plan.samples.size(); ++i) {
     if (plan.samples[i].row != static_cast<std::int32_t>(i)) return 0;
   }
-  const std::int32_t bucket = graphs_.bucket_for(static_cast<std::int32_t>(plan.tokens.size()));
+  const std::int32_t bucket = row_graphs_.bucket_for(static_cast<std::int32_t>(plan.tokens.size()));
   return bucket > 0 && graph_inputs_.fits(plan, bucket) ? bucket : 0;
+}
+
+cuda::FlashAttention* CudaModel::flash_for(const core::StepPlan& plan, std::int32_t graph_rows) const {
+  if (graph_rows == 0) return plan.tokens.size() > plan.slices.size() ? flash_.get() : nullptr;
+  std::int64_t tokens = 0;
+  for (const core::PlanSlice& slice : plan.slices) tokens += slice.range.first + slice.range.count;
+  const bool pays = graph_rows >= kMinFlashRows && tokens >= std::int64_t{graph_rows} * kMinFlashTokens;
+  return pays ? decode_flash_.get() : nullptr;
 }
 
 Status CudaModel::send_sampling(const core::StepPlan& plan, std::int32_t padded_rows) {
@@ -303,9 +322,7 @@ Result<std::unique_ptr<Forward>> CudaModel::begin(const core::StepPlan& plan, Kv
       const StepArrays arrays,
       inputs.upload(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(rows), layout_.page_size_tokens(), *stream_));
   LEVADA_RETURN_IF_ERROR(send_sampling(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(plan.samples.size())));
-  cuda::FlashAttention* const flash = bucket > 0                                ? decode_flash(bucket)
-                                      : plan.tokens.size() > plan.slices.size() ? flash_.get()
-                                                                                : nullptr;
+  cuda::FlashAttention* const flash = flash_for(plan, bucket);
   if (flash != nullptr) LEVADA_RETURN_IF_ERROR(flash->plan(geometry.batch(), bucket, *stream_));
   return std::unique_ptr<Forward>(std::make_unique<CudaForward>(*this, plan, *own, bucket, arrays, flash));
 }

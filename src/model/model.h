@@ -88,6 +88,8 @@ class Model {
   virtual bool runs_ahead() const = 0;
   // `plan` and its arrays must outlive the Forward; not the tokens that sample() gave.
   virtual Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) = 0;
+  // Asked after a step that failed: the error that its device keeps, so that every later step will fail; else ok.
+  virtual Status health() const { return {}; }
   // What the model holds of its device now, the pools it made left out; for the report at start-up.
   virtual std::vector<MemoryUse> memory() const = 0;
   // Name of the kernels in use, for /server_info ("cpu avx512, 2 threads").

@@ -44,6 +44,7 @@ class CudaModel final : public Model {
            " decode graphs";
   }
   bool runs_ahead() const override { return true; }
+  Status health() const override { return device_.health(); }
   std::vector<MemoryUse> memory() const override;
   Result<std::unique_ptr<KvPool>> make_kv_pool(std::int32_t pages) override;
   Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) override;

@@ -21,6 +21,8 @@ constexpr int kMaxSharedBytes = 220 * 1024;
 // More than half of a multiprocessor's. A kernel that starts ahead is placed wherever there is room: were there room for
 // two of its blocks, some multiprocessors would get two and work twice as long as those that got none.
 constexpr int kOwnMultiprocessorBytes = 115 * 1024;
+// Of weights, for each block: below it the long ring's first filling holds up x, which is asked for after it.
+constexpr std::int64_t kLongRingBytes = 1 << 20;
 
 struct Problem {
   const void *x, *w;
@@ -415,8 +417,9 @@ Shape shape_for(const LinearCall& call) {
   };
   const int chunks = (k / kChunk + kWarps - 1) / kWarps, step = kStepLoads / v.streams();
   const int steps = (chunks + step - 1) / step * ((shape.tiles + shape.blocks - 1) / shape.blocks);
-  const bool has_room = bytes_with(kLongRing) <= kMaxSharedBytes;
-  v.ring = v.wide ? kDeepRing : large && has_room ? kLongRing : steps > kShallowRing ? kDeepRing : kShallowRing;
+  const std::int64_t weight_bytes = call.w.elements() * 2 / shape.blocks;
+  const bool pays = large && weight_bytes >= kLongRingBytes && bytes_with(kLongRing) <= kMaxSharedBytes;
+  v.ring = v.wide ? kDeepRing : pays ? kLongRing : steps > kShallowRing ? kDeepRing : kShallowRing;
   shape.shared_bytes = bytes_with(v.ring);
   if (large) shape.shared_bytes = std::max(shape.shared_bytes, kOwnMultiprocessorBytes);
   return shape;

@@ -26,6 +26,8 @@ constexpr std::int64_t kMaxStepRows = 16'384 + 1024;  // the largest chunk, and 
 constexpr std::int64_t kMaxTableEntries = 1 << 20;
 constexpr std::int64_t kMaxSamples = 1024;
 constexpr std::int64_t kMaxSamplingIds = 4 << 20;  // histories and banned ids of a step
+// Decode rows that are fewer, or whose contexts are shorter on average, are faster one by one.
+constexpr std::int32_t kMinFlashRows = 16, kMinFlashTokens = 512;
 
 class CudaModel final : public Model {
  public:
@@ -42,8 +44,9 @@ class CudaModel final : public Model {
   const device::Device& device() const override { return device_; }
   const core::KvLayout& kv_layout() const override { return layout_; }
   std::string backend() const override {
-    return "cuda " + device_.name() + ", " + std::to_string(graphs_.size()) + " decode graphs" +
-           (weights_.f8_inputs() > 0 ? ", float8 weights" : "") + (options_.f8_kv ? ", float8 KV cache" : "");
+    return "cuda " + device_.name() + ", " + std::to_string(row_graphs_.size() + flash_graphs_.size()) +
+           " decode graphs" + (weights_.f8_inputs() > 0 ? ", float8 weights" : "") +
+           (options_.f8_kv ? ", float8 KV cache" : "");
   }
   bool runs_ahead() const override { return true; }
   Status health() const override { return device_.health(); }
@@ -56,7 +59,13 @@ class CudaModel final : public Model {
   cudaStream_t stream() const { return static_cast<cudaStream_t>(stream_->native_handle()); }
   // The rows of the graph that can run this plan, or 0.
   std::int32_t graph_rows(const core::StepPlan& plan, const KvPool& pool) const;
-  Status decode_launches(std::int32_t rows, const PagedKvPool& pool);
+  // What attends the rows of a step that a graph of `graph_rows` runs, or no graph (0); null: row by row.
+  cuda::FlashAttention* flash_for(const core::StepPlan& plan, std::int32_t graph_rows) const;
+  Status record_graphs(PagedKvPool& pool);
+  Status decode_launches(std::int32_t rows, const PagedKvPool& pool, cuda::FlashAttention* flash);
+  const DecodeGraphs& graphs(const cuda::FlashAttention* flash) const {
+    return flash == nullptr ? row_graphs_ : flash_graphs_;
+  }
   // How to choose the step's tokens, to the device.
   Status send_sampling(const core::StepPlan& plan, std::int32_t padded_rows);
   TensorView logits_of(std::int64_t count) const {
@@ -75,13 +84,13 @@ class CudaModel final : public Model {
   CudaWeights weights_;
   std::unique_ptr<cuda::Linears> linears_;
   std::unique_ptr<cuda::PagedAttention> attention_;
-  std::unique_ptr<cuda::FlashAttention> flash_;  // null where there is no such kernel
+  std::unique_ptr<cuda::FlashAttention> flash_, decode_flash_;  // null where there is no such kernel
   std::unique_ptr<CudaLayers> eager_layers_, graph_layers_;
   StepInputs eager_inputs_, graph_inputs_;
   std::unique_ptr<device::DeviceBuffer> logits_, samples_;  // f32 [kMaxSamples, V], i32 [kMaxSamples]
   std::shared_ptr<ResultSlots> results_;
   std::unique_ptr<cuda::Sampler> sampler_;
-  DecodeGraphs graphs_;
+  DecodeGraphs row_graphs_, flash_graphs_;  // the latter from kMinFlashRows on, where there is such a kernel
   const KvPool* graph_pool_ = nullptr;
   std::int64_t graph_bytes_ = 0;  // what recording took of the device, modules loaded by it included
   std::size_t sampled_ = 0;       // by the step begun last: what plan.future_tokens may name
@@ -109,7 +118,7 @@ class CudaForward final : public Forward {
   Status all_layers() override {
     if (graph_rows_ > 0) {
       next_layer_ = static_cast<int>(model_.config_.layers);
-      return model_.graphs_.replay(graph_rows_, model_.stream());
+      return model_.graphs(flash_).replay(graph_rows_, model_.stream());
     }
     for (int l = 0; l < model_.config_.layers; ++l) LEVADA_RETURN_IF_ERROR(layer(l));
     return {};
@@ -198,16 +207,18 @@ Status CudaModel::open(DecoderSource& source) {
   LEVADA_ASSIGN_OR_RETURN(attention_, cuda::PagedAttention::create(
                                           device_, static_cast<int>(config_.heads), static_cast<int>(config_.kv_heads),
                                           static_cast<int>(config_.head_dim), std::max(options_.max_graph_rows, 1)));
-  const cuda::FlashShape shape{.heads = static_cast<int>(config_.heads),
-                               .kv_heads = static_cast<int>(config_.kv_heads),
-                               .head_dim = static_cast<int>(config_.head_dim),
-                               .page_size = options_.page_size_tokens,
-                               .dtype = options_.dtype,
-                               .max_rows = kMaxStepRows,
-                               .max_padded_rows = 0,
-                               .max_pages = kMaxTableEntries};
+  cuda::FlashShape shape{.heads = static_cast<int>(config_.heads),
+                         .kv_heads = static_cast<int>(config_.kv_heads),
+                         .head_dim = static_cast<int>(config_.head_dim),
+                         .page_size = options_.page_size_tokens,
+                         .dtype = options_.dtype,
+                         .max_rows = kMaxStepRows,
+                         .max_padded_rows = 0,
+                         .max_pages = kMaxTableEntries};
   if (!options_.f8_kv && cuda::FlashAttention::supports(shape)) {
     LEVADA_ASSIGN_OR_RETURN(flash_, cuda::FlashAttention::create(device_, shape));
+    shape.max_rows = shape.max_padded_rows = std::max(options_.max_graph_rows, 1);
+    LEVADA_ASSIGN_OR_RETURN(decode_flash_, cuda::FlashAttention::create(device_, shape));
   } else {
     LEVADA_LOG_WARNING(
         "prompts are attended row by row, slowly: the tensor-core kernel takes bfloat16, float16 and heads of 64 or "
@@ -242,7 +253,7 @@ std::vector<MemoryUse> CudaModel::memory() const {
   const auto bytes = [](auto value) { return static_cast<std::int64_t>(value); };
   return {{"weights", weights_.bytes()},
           {"product workspace", bytes(linears_->bytes())},
-          {"attention workspace", bytes(attention_->bytes()) + (flash_ ? flash_->bytes() : 0)},
+          {"attention workspace", bytes(attention_->bytes()) + (flash_ ? flash_->bytes() + decode_flash_->bytes() : 0)},
           {"activations", eager_layers_->bytes() + graph_layers_->bytes()},
           {"step inputs", eager_inputs_.bytes() + graph_inputs_.bytes()},
           {"logits and samples", bytes(logits_->size_bytes() + samples_->size_bytes()) + sampler_->bytes()},
@@ -255,22 +266,36 @@ Result<std::unique_ptr<KvPool>> CudaModel::make_kv_pool(std::int32_t pages) {
   const std::string pool_time = lap();
   const std::int64_t free_before = device_.free_bytes();
   if (graph_pool_ == nullptr && options_.max_graph_rows > 0) {
-    LEVADA_RETURN_IF_ERROR(sampler_->upload({}, options_.max_graph_rows, *stream_));
-    LEVADA_RETURN_IF_ERROR(graphs_.record(
-        options_.max_graph_rows, [&](std::int32_t rows) { return decode_launches(rows, *pool); }, stream()));
+    LEVADA_RETURN_IF_ERROR(record_graphs(*pool));
     graph_pool_ = pool.get();
     graph_bytes_ = std::max<std::int64_t>(0, free_before - device_.free_bytes());
-    LEVADA_LOG_INFO("CUDA start: KV pool ", pool_time, ", ", graphs_.size(), " decode graphs ", lap());
+    LEVADA_LOG_INFO("CUDA start: KV pool ", pool_time, ", ", row_graphs_.size() + flash_graphs_.size(),
+                    " decode graphs ", lap());
   }
   return std::unique_ptr<KvPool>(std::move(pool));
 }
 
-Status CudaModel::decode_launches(std::int32_t rows, const PagedKvPool& pool) {
+Status CudaModel::record_graphs(PagedKvPool& pool) {
+  LEVADA_RETURN_IF_ERROR(sampler_->upload({}, options_.max_graph_rows, *stream_));
+  const auto nothing = [](std::int32_t) { return Status(); };
+  LEVADA_RETURN_IF_ERROR(row_graphs_.record(
+      1, options_.max_graph_rows, nothing, [&](std::int32_t rows) { return decode_launches(rows, pool, nullptr); },
+      stream()));
+  if (decode_flash_ == nullptr) return {};
+  kernels::PagedBatch padding;  // a plan of padding alone: only its shape is recorded
+  padding.page_size = layout_.page_size_tokens();
+  return flash_graphs_.record(
+      kMinFlashRows, options_.max_graph_rows,
+      [&](std::int32_t rows) { return decode_flash_->plan(padding, rows, *stream_); },
+      [&](std::int32_t rows) { return decode_launches(rows, pool, decode_flash_.get()); }, stream());
+}
+
+Status CudaModel::decode_launches(std::int32_t rows, const PagedKvPool& pool, cuda::FlashAttention* flash) {
   const StepArrays arrays = graph_inputs_.arrays(rows);
   LEVADA_RETURN_IF_ERROR(
       graph_layers_->embed(arrays, rows, static_cast<const std::int32_t*>(samples_->data()), stream()));
   for (int l = 0; l < config_.layers; ++l) {
-    LEVADA_RETURN_IF_ERROR(graph_layers_->layer(l, arrays, rows, pool, nullptr, stream()));
+    LEVADA_RETURN_IF_ERROR(graph_layers_->layer(l, arrays, rows, pool, flash, stream()));
   }
   LEVADA_RETURN_IF_ERROR(graph_layers_->logits(arrays, rows, logits_of(rows), stream()));
   return sampler_->run(logits_of(rows), arrays.ids, samples_of(rows), stream());
@@ -281,8 +306,16 @@ std::int32_t CudaModel::graph_rows(const core::StepPlan& plan, const KvPool& poo
   for (std::size_t i = 0; i < plan.samples.size(); ++i) {
     if (plan.samples[i].row != static_cast<std::int32_t>(i)) return 0;
   }
-  const std::int32_t bucket = graphs_.bucket_for(static_cast<std::int32_t>(plan.tokens.size()));
+  const std::int32_t bucket = row_graphs_.bucket_for(static_cast<std::int32_t>(plan.tokens.size()));
   return bucket > 0 && graph_inputs_.fits(plan, bucket) ? bucket : 0;
+}
+
+cuda::FlashAttention* CudaModel::flash_for(const core::StepPlan& plan, std::int32_t graph_rows) const {
+  if (graph_rows == 0) return plan.tokens.size() > plan.slices.size() ? flash_.get() : nullptr;
+  std::int64_t tokens = 0;
+  for (const core::PlanSlice& slice : plan.slices) tokens += slice.range.first + slice.range.count;
+  const bool pays = graph_rows >= kMinFlashRows && tokens >= std::int64_t{graph_rows} * kMinFlashTokens;
+  return pays ? decode_flash_.get() : nullptr;
 }
 
 Status CudaModel::send_sampling(const core::StepPlan& plan, std::int32_t padded_rows) {
@@ -319,8 +352,8 @@ Result<std::unique_ptr<Forward>> CudaModel::begin(const core::StepPlan& plan, Kv
       const StepArrays arrays,
       inputs.upload(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(rows), layout_.page_size_tokens(), *stream_));
   LEVADA_RETURN_IF_ERROR(send_sampling(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(plan.samples.size())));
-  cuda::FlashAttention* const flash = plan.tokens.size() > plan.slices.size() ? flash_.get() : nullptr;
-  if (flash != nullptr) LEVADA_RETURN_IF_ERROR(flash->plan(geometry.batch(), 0, *stream_));
+  cuda::FlashAttention* const flash = flash_for(plan, bucket);
+  if (flash != nullptr) LEVADA_RETURN_IF_ERROR(flash->plan(geometry.batch(), bucket, *stream_));
   return std::unique_ptr<Forward>(std::make_unique<CudaForward>(*this, plan, *own, bucket, arrays, flash));
 }
 

@@ -12,12 +12,15 @@ void describe(OptionTable& table, Options& options) {
   table.add("device", &options.device, "where the model runs").choices({"cpu", "cuda"});
   table.add("dtype", &options.dtype, "weights: as stored (bfloat16 for quantised GGUF), or converted")
       .choices({"auto", "float32", "bfloat16"});
-  table.add("kv_cache_dtype", &options.kv_cache_dtype, "KV cache; auto: as the weights")
-      .choices({"auto", "float32", "bfloat16"});
+  table.add("kv_cache_dtype", &options.kv_cache_dtype, "KV cache; auto: as the weights; fp8_e4m3 on CUDA only")
+      .choices({"auto", "float32", "bfloat16", "fp8_e4m3"});
   table.add("page_size", &options.page_size, "tokens per KV page").range(1, model::kMaxPageSizeTokens);
   table.add("context_length", &options.context_length, "longest prompt plus answer, in tokens; 0: the checkpoint's")
       .range(0, 1 << 24);
   table.add("threads", &options.threads, "CPU threads for kernels; 0: every core this process may use").range(0, 1024);
+  table.add("warmup_folder", &options.warmup_folder,
+            "CUDA: folder of the file with measured choices that the next start reads; default: ~/.cache/levada; none: "
+            "nothing is measured or kept");
   table.add("max_total_tokens", &options.max_total_tokens, "KV pool size in tokens; default: from free memory")
       .range(1, 1 << 30);
   table

@@ -46,9 +46,10 @@ Result<std::unique_ptr<StoreService>> StoreService::start(const Options& options
                     device::to_string(arena->device_memory().share_kind()));
   }
   std::unique_ptr<StoreService> service(new StoreService(std::move(device), std::move(arena), metrics));
-  if (!options.store_tcp_url.empty() || !options.store_shm_url.empty()) {
+  if (!options.store_tcp_url.empty() || !options.store_ucx_url.empty() || !options.store_shm_url.empty()) {
     ServerOptions server;
     server.tcp_url = options.store_tcp_url;
+    server.ucx_url = options.store_ucx_url;
     server.shm_url = options.store_shm_url;
     server.token = token;
     LEVADA_ASSIGN_OR_RETURN(service->server_, StoreServer::start(*service->arena_, server));

@@ -25,6 +25,9 @@ class StoreService {
   // Empty without that listener.
   std::string tcp_url() const { return server_ ? server_->tcp_url() : ""; }
   std::string shm_url() const { return server_ ? server_->shm_url() : ""; }
+  std::string ucx_url() const { return server_ ? server_->ucx_url() : ""; }
+  // What UCX chose for the clients so far; empty before the first.
+  std::string ucx_transports() const { return server_ ? server_->ucx_transports() : ""; }
   // Writes what arena and server have counted into levada:store_*.
   void update_metrics();
 

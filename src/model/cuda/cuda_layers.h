@@ -34,9 +34,12 @@ class CudaLayers {
                kernels::cuda::FlashAttention* flash, cudaStream_t stream);
   // out f32 [n, vocabulary] = head(norm(hidden of arrays.sample_rows[i])).
   Status logits(const StepArrays& arrays, std::int32_t rows, const device::TensorView& out, cudaStream_t stream);
-  // out f32 [count, hidden]: rows [first, first + count), after the final norm if asked for.
-  Status states(std::int32_t first, std::int32_t count, bool final_norm, const device::TensorView& out,
-                cudaStream_t stream);
+  // T [count, hidden]: rows [first, first + count) of hidden(), or of the final norm's, which the next launch overwrites.
+  Result<device::TensorView> states(std::int32_t first, std::int32_t count, bool final_norm, cudaStream_t stream);
+
+  // Measures the algorithms of every product over so many rows, the head's if `logits` has them. Overwrites activations
+  // and logits. REQUIRES: rows <= max_rows.
+  Status tune(std::int64_t rows, const device::TensorView& logits, cudaStream_t stream);
 
  private:
   CudaLayers(const ModelConfig& config, const CudaWeights& weights, DType dtype, std::int64_t max_rows,
@@ -48,6 +51,12 @@ class CudaLayers {
         linears_(linears),
         attention_(attention) {}
   device::TensorView rows_of(const device::DeviceBuffer& buffer, std::int64_t rows, std::int64_t width) const;
+  // The products, over the first rows of the activations.
+  kernels::cuda::LinearCall qkv_call(const CudaLayerWeights& w, std::int64_t rows) const;
+  kernels::cuda::LinearCall o_call(const CudaLayerWeights& w, std::int64_t rows) const;
+  kernels::cuda::LinearCall gate_up_call(const CudaLayerWeights& w, std::int64_t rows) const;
+  kernels::cuda::LinearCall down_call(const CudaLayerWeights& w, std::int64_t rows) const;
+  kernels::cuda::LinearCall head_call(const device::TensorView& out) const;
 
   const ModelConfig& config_;
   const CudaWeights& weights_;

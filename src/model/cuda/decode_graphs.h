@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <map>
+#include <span>
 
 #include "base/status.h"
 
@@ -21,6 +22,8 @@ class DecodeGraphs {
   DecodeGraphs& operator=(const DecodeGraphs&) = delete;
   ~DecodeGraphs();
 
+  // Every number of rows that may be recorded, ascending.
+  static std::span<const std::int32_t> buckets();
   // Records `launches(rows)` for every bucket from min_rows to max_rows, each after one run of it that chooses its
   // algorithms.
   // `prepare(rows)` runs before and is not recorded: what a caller does before each replay, too.

@@ -51,14 +51,14 @@ class RandomWeights final : public DecoderSource {
 struct CudaDecode : testing::Test {
   CudaDecode() {
     device = std::move(device::open_device(device::DeviceKind::kCuda)).value();
-    model = std::move(make_cuda_model(weights, {.max_graph_rows = 64}, *device)).value();
+    model = std::move(make_cuda_model(weights, {.max_graph_rows = 64, .max_verify_rows = 4}, *device)).value();
     pool = std::move(model->make_kv_pool(kPages)).value();
     for (std::int32_t page = 0; page < kPages; ++page) free.push_back(page);
     std::shuffle(free.begin(), free.end(), random);
     for (std::int32_t page : free) pool->poison(page);
   }
-  // All but the last of so many random tokens are computed.
-  Sequence prefilled(int tokens) {
+  // All but the last `left` of so many random tokens are computed.
+  Sequence prefilled(int tokens, int left) {
     Sequence s;
     for (int i = 0; i < tokens; ++i) s.tokens.push_back(static_cast<core::Token>(random() % 1000));
     for (auto n = model->kv_layout().pages_for(tokens); n > 0; --n) {
@@ -66,7 +66,7 @@ struct CudaDecode : testing::Test {
       free.pop_back();
     }
     PlanBuilder builder;
-    builder.add(s, tokens - 1);
+    builder.add(s, tokens - left);
     auto forward = std::move(model->begin(builder.plan(), *pool)).value();
     EXPECT_TRUE(forward->all_layers().ok());
     EXPECT_TRUE(std::move(forward->sample()).value()->wait().ok());
@@ -81,23 +81,25 @@ struct CudaDecode : testing::Test {
     const device::TensorView logits = std::move(forward->logits({&row, 1})).value();
     return {logits.as<float>(), logits.as<float>() + logits.elements()};
   }
-  // One step over all of them; each token must be the best one alone, or as good but for rounding.
-  void expect_same_choices(const std::vector<int>& lengths) {
+  // One step over all of them, `each` rows of every one; each token must be the best one alone, or as good but for
+  // rounding.
+  void expect_same_choices(const std::vector<int>& lengths, int each = 1) {
     std::vector<Sequence> all;
-    for (const int length : lengths) all.push_back(prefilled(length));
+    for (const int length : lengths) all.push_back(prefilled(length, each));
     PlanBuilder builder;
-    for (Sequence& s : all) builder.add(s, 1);
+    for (Sequence& s : all) builder.add(s, each, /*sample_all=*/true);
     auto forward = std::move(model->begin(builder.plan(), *pool)).value();
     ASSERT_TRUE(forward->all_layers().ok());
     const auto chosen = std::move(forward->sample()).value()->wait();
     ASSERT_TRUE(chosen.ok());
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      Sequence s = all[i];
-      --s.computed;
+    const auto rows = static_cast<std::size_t>(each);
+    for (std::size_t i = 0; i < all.size() * rows; ++i) {
+      Sequence s = all[i / rows];
+      s.computed += static_cast<std::int32_t>(i % rows) - each;
       const std::vector<float> alone = logits_alone(s);
       const float best = *std::max_element(alone.begin(), alone.end());
       EXPECT_GT(alone[static_cast<std::size_t>(chosen.value()[i])], best - 0.1f)
-          << "request " << i << ", best " << best;
+          << "request " << i / rows << ", row " << i % rows << ", best " << best;
     }
   }
 
@@ -124,6 +126,42 @@ TEST_F(CudaDecode, ManyLongRequestsInOneGraphChooseWhatEachWouldAlone) {
   std::reverse(lengths.begin(), lengths.end());
   lengths.resize(17);
   expect_same_choices(lengths);
+}
+
+TEST_F(CudaDecode, StepsOfSeveralRowsEachChooseWhatEachRowWouldAlone) {
+  for (const int each : {2, 3, 4}) {
+    SCOPED_TRACE(std::to_string(each) + " rows each");
+    expect_same_choices({1000, 2500, 700}, each);  // recorded here
+    expect_same_choices({1700, 8, 3000}, each);    // replayed
+    expect_same_choices({12, 9, 200}, each);       // short contexts: as decode rows
+  }
+  expect_same_choices({900, 1100}, 7);  // more rows each than are recorded
+}
+
+TEST_F(CudaDecode, RecordingAGraphInBetweenLeavesTheTokensOfTheStepBefore) {
+  Sequence s = prefilled(2000, 1);
+  PlanBuilder first;
+  first.add(s, 1);
+  auto one = std::move(model->begin(first.plan(), *pool)).value();
+  ASSERT_TRUE(one->all_layers().ok());
+  auto token = std::move(one->sample()).value();
+  // Its token isn't known on the host; the step of two rows is the first of its shape.
+  s.tokens.insert(s.tokens.end(), {0, 77});
+  s.pages.push_back(free.back());
+  free.pop_back();
+  Sequence again = s;
+  PlanBuilder second;
+  second.add(s, 2, /*sample_all=*/true);
+  second.plan().future_tokens = {{.row = 0, .previous_sample = 0}};
+  auto two = std::move(model->begin(second.plan(), *pool)).value();
+  ASSERT_TRUE(two->all_layers().ok());
+  const auto chosen = std::move(two->sample()).value()->wait();
+  again.tokens[2000] = token->wait().value().front();
+  for (std::size_t row = 0; row < 2; ++row, ++again.computed) {
+    const std::vector<float> alone = logits_alone(again);
+    EXPECT_GT(alone[static_cast<std::size_t>(chosen.value()[row])],
+              *std::max_element(alone.begin(), alone.end()) - 0.1f);
+  }
 }
 
 }  // namespace

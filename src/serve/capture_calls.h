@@ -25,6 +25,8 @@ struct CaptureGround {
   CaptureTerms terms;
   std::uint64_t incarnation = 0, arena_bytes = 0;
   std::string tcp_url, shm_url;  // of the store; empty: not served that way
+  // Of an arena on a device; empty otherwise: by what others map it, and "host:port" of the control channel.
+  std::string share_kind, control;
 };
 
 // The "capture" object of /server_info.

@@ -60,7 +60,10 @@ void InfoRoutes::register_on(Router& router) {
     });
   };
   fixed("/", Access::kOpen, "text/html; charset=utf-8", kChatPage);
-  fixed("/health", Access::kOpen, "application/json", "{\"status\":\"ok\"}");
+  Json health = {{"status", "ok"}};
+  // For a client that loses its first reply: it can free what it never heard of.
+  if (!facts_.control.empty()) health["control"] = facts_.control;
+  fixed("/health", Access::kOpen, "application/json", dump(health));
   fixed("/v1/models", Access::kUser, "application/json", models());
   for (const char* path : {"/model_info", "/get_model_info"}) {
     fixed(path, Access::kUser, "application/json", model_info());

@@ -107,7 +107,8 @@ function(levada_cuda_module)
   set_target_properties(levada_cuda PROPERTIES LINKER_LANGUAGE CXX LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
   target_link_libraries(levada_cuda PRIVATE ${LEVADA_CUDA_LIBRARIES}
     "${LEVADA_CUDA_ROOT}/lib64/libcudart.so" "${LEVADA_CUDA_ROOT}/lib64/libcublasLt.so")
-  target_link_options(levada_cuda PRIVATE "-Wl,-rpath,${LEVADA_CUDA_ROOT}/lib64" -Wl,--no-undefined)
+  target_link_options(levada_cuda PRIVATE "-Wl,-rpath,${LEVADA_CUDA_ROOT}/lib64" -Wl,--no-undefined
+    -Wl,--build-id=sha1)  # the warm-up manifest's key
   add_dependencies(levada_cuda ${parts})
 endfunction()
 

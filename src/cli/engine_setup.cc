@@ -1,9 +1,12 @@
 #include "cli/engine_setup.h"
 
+#include <pwd.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <utility>
 
-#include "base/clock.h"
+#include "base/lap.h"
 #include "base/log.h"
 #include "cli/model_locator.h"
 #include "engine/kv_budget.h"
@@ -12,6 +15,14 @@
 namespace levada::cli {
 namespace {
 
+// Of the user as the system knows him, whatever the environment says; none for a user without one.
+std::string warmup_folder(const std::string& asked) {
+  if (asked == "none") return {};
+  if (!asked.empty()) return asked;
+  const passwd* const user = ::getpwuid(::getuid());
+  return user == nullptr ? std::string() : std::string(user->pw_dir) + "/.cache/levada";
+}
+
 model::ModelOptions model_options(const engine::Options& options) {
   model::ModelOptions model;
   model.dtype = options.dtype;
@@ -19,6 +30,7 @@ model::ModelOptions model_options(const engine::Options& options) {
   model.page_size_tokens = static_cast<std::int32_t>(options.page_size);
   model.context_length_tokens = static_cast<std::int32_t>(options.context_length);
   model.threads = static_cast<int>(options.threads);
+  model.warmup_folder = warmup_folder(options.warmup_folder);
   return model;
 }
 
@@ -56,21 +68,6 @@ void report_memory(const Engine& engine) {
                   std::int64_t{engine.pool->pages()} * layout.page_size_tokens(), " tokens); ",
                   amount(engine.device->free_bytes()), " of ", amount(engine.device->total_bytes()), " free");
 }
-
-// Seconds since it was asked last.
-class Lap {
- public:
-  std::string operator()() {
-    const std::int64_t now = clock_.now_us();
-    char text[32];
-    std::snprintf(text, sizeof text, "%.2f s", static_cast<double>(now - std::exchange(last_us_, now)) / 1e6);
-    return text;
-  }
-
- private:
-  SystemClock clock_;
-  std::int64_t last_us_ = clock_.now_us();
-};
 
 }  // namespace
 

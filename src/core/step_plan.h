@@ -67,6 +67,7 @@ struct StepResult {
   // A failed step fails its requests, not the process; then sampled is empty.
   Status status;
   std::vector<Token> sampled;  // one per StepPlan::samples
+  bool executor_lost = false;  // no later step can succeed either; `status` says why
 };
 
 }  // namespace levada::core

@@ -85,6 +85,9 @@ class Device {
   virtual Result<std::unique_ptr<DeviceBuffer>> import_shared(ShareKind kind, Fd descriptor, std::size_t bytes);
   virtual Result<std::unique_ptr<Stream>> make_stream() = 0;
   virtual Result<std::unique_ptr<Event>> make_event() = 0;
+  // The error that the device keeps, after which whatever it is asked for fails until the process starts anew (CUDA: a
+  // kernel that touched foreign memory, an uncorrectable memory error); ok if there is none. Waits for work under way.
+  virtual Status health() const { return {}; }
 };
 
 // kUnavailable with the reason and the remedy when there is no such device here.

@@ -18,6 +18,9 @@ void describe(OptionTable& table, Options& options) {
   table.add("context_length", &options.context_length, "longest prompt plus answer, in tokens; 0: the checkpoint's")
       .range(0, 1 << 24);
   table.add("threads", &options.threads, "CPU threads for kernels; 0: every core this process may use").range(0, 1024);
+  table.add("warmup_folder", &options.warmup_folder,
+            "CUDA: folder of the file with measured choices that the next start reads; default: ~/.cache/levada; none: "
+            "nothing is measured or kept");
   table.add("max_total_tokens", &options.max_total_tokens, "KV pool size in tokens; default: from free memory")
       .range(1, 1 << 30);
   table

@@ -21,6 +21,7 @@ struct Options {
   std::int64_t page_size = 16;                   // tokens
   std::int64_t context_length = 0;               // tokens; 0: the checkpoint's
   std::int64_t threads = 0;                      // CPU kernels; 0: every core this process may use
+  std::string warmup_folder;                     // CUDA; empty: ~/.cache/levada; "none": nothing is measured or kept
   std::optional<std::int64_t> max_total_tokens;  // KV pool size in tokens; unset: from memory
   // Share of the memory left after the weights that the KV pool may take; unset: 0.5 on the CPU, of at most eight whole
   // contexts; 0.9 on CUDA, where the memory is the engine's alone.

@@ -1,7 +1,9 @@
 #include "engine/worker.h"
 
 #include <exception>
+#include <utility>
 
+#include "base/log.h"
 #include "base/mailbox.h"
 #include "base/thread.h"
 #include "engine/layer_loop.h"
@@ -59,9 +61,22 @@ struct Worker::Impl {
       result.sampled = std::move(sampled).value();
     } else {
       result.status = sampled.status();
+      find_loss(result);
     }
     if (!model->runs_ahead()) previous_samples = result.sampled;
     sink(std::move(result));
+  }
+
+  // A failed step whose device keeps its error gets that error: what failed here may be only a consequence.
+  void find_loss(core::StepResult& result) {
+    const Status health = model->health();
+    if (health.ok()) return;
+    result.executor_lost = true;
+    if (!std::exchange(loss_said, true)) {
+      LEVADA_LOG_ERROR("the device is lost until this process is restarted: ", health.message(), "; step ",
+                       core::value(result.step), " failed with: ", result.status.message());
+    }
+    result.status = internal_error("the device is lost: " + health.message());
   }
 
   std::unique_ptr<model::Model> model;  // outlives the pool
@@ -69,6 +84,7 @@ struct Worker::Impl {
   capture::RowSink* const rows;
   std::function<void(core::StepResult)> sink;
   std::vector<core::Token> previous_samples;
+  bool loss_said = false;
   Mailbox<std::unique_ptr<core::StepPlan>> mailbox;
   Mailbox<Started> started;
   Thread thread, delivery;

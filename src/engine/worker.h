@@ -3,7 +3,7 @@
 // Thread: submit() from the scheduler's thread; everything else on the worker's own. A model that runs ahead has a second
 // thread that waits for its tokens, so that the next plan is under way before they have come.
 // Invariant: exactly one StepResult per plan, in order; a failed step yields a failed result, never an exception or
-// exit.
+// exit. After a failed step the model's device is asked whether any other can succeed (StepResult::executor_lost).
 #pragma once
 
 #include <memory>

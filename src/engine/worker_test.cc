@@ -57,10 +57,12 @@ class CountingModel final : public model::Model {
     return std::unique_ptr<model::Forward>(std::make_unique<Step>(*this, plan));
   }
   bool runs_ahead() const override { return false; }
+  Status health() const override { return kept_error; }
   std::vector<model::MemoryUse> memory() const override { return {}; }
   std::string backend() const override { return "counting"; }
 
   std::uint64_t fails = ~0ull, throws = ~0ull;
+  Status kept_error;
   struct Read {
     std::int32_t first, count;
     bool final_norm;
@@ -141,8 +143,22 @@ TEST_F(WorkerTest, AFailedStepIsAFailedResultAndTheNextPlanRuns) {
   submit(2, 30);
   const auto all = finish();
   EXPECT_EQ(all[1].status.message(), "a broken layer");
+  EXPECT_FALSE(all[1].executor_lost);
   EXPECT_TRUE(all[1].sampled.empty());
   EXPECT_EQ(all[2].sampled, std::vector<core::Token>{31});
+}
+
+TEST_F(WorkerTest, AFailedStepOnADeviceThatKeepsItsErrorSaysThatTheExecutorIsLost) {
+  model->fails = 1;
+  model->kept_error = internal_error("CUDA: an illegal memory access was encountered");
+  start();
+  submit(0, 10);
+  submit(1, 20);
+  const auto all = finish();
+  EXPECT_TRUE(all[0].status.ok());
+  EXPECT_FALSE(all[0].executor_lost);
+  EXPECT_TRUE(all[1].executor_lost);
+  EXPECT_EQ(all[1].status.message(), "the device is lost: CUDA: an illegal memory access was encountered");
 }
 
 TEST_F(WorkerTest, AnExceptionIsAFailedResult) {

@@ -113,5 +113,62 @@ TEST(CudaDevice, AnIndexThatIsNotHereIsUnavailable) {
   EXPECT_EQ(device::open_device(device::DeviceKind::kCuda, 64).status().code(), StatusCode::kUnavailable);
 }
 
+// The GPU, but for large memory, which lies where nothing is: kernels that touch it end in an error that the GPU keeps.
+class FaultyDevice final : public device::Device {
+ public:
+  std::size_t faulty_from_bytes = SIZE_MAX;
+
+  device::DeviceKind kind() const override { return gpu_->kind(); }
+  int index() const override { return gpu_->index(); }
+  std::string name() const override { return gpu_->name(); }
+  std::int64_t total_bytes() const override { return gpu_->total_bytes(); }
+  std::int64_t free_bytes() const override { return gpu_->free_bytes(); }
+  Result<std::unique_ptr<device::DeviceBuffer>> allocate(std::size_t bytes) override {
+    if (bytes < faulty_from_bytes) return gpu_->allocate(bytes);
+    return std::unique_ptr<device::DeviceBuffer>(std::make_unique<Nowhere>(bytes));
+  }
+  Result<std::unique_ptr<device::DeviceBuffer>> allocate_pinned(std::size_t bytes) override {
+    return gpu_->allocate_pinned(bytes);
+  }
+  Result<std::unique_ptr<device::Stream>> make_stream() override { return gpu_->make_stream(); }
+  Result<std::unique_ptr<device::Event>> make_event() override { return gpu_->make_event(); }
+  Status health() const override { return gpu_->health(); }
+
+ private:
+  struct Nowhere final : device::DeviceBuffer {
+    explicit Nowhere(std::size_t bytes) : bytes(bytes) {}
+    void* data() const override { return reinterpret_cast<void*>(0x1000); }
+    std::size_t size_bytes() const override { return bytes; }
+    const std::size_t bytes;
+  };
+  std::unique_ptr<device::Device> gpu_ = open_gpu();
+};
+
+// Runs a step over KV memory that isn't there; 0 if everything that follows fails as it should.
+int outlive_a_kept_error() {
+  FaultyDevice device;
+  auto model = std::move(load_model(vectors() / "tiny" / "llama", in_float32(), device)).value();
+  device.faulty_from_bytes = 1;
+  auto pool = std::move(model->make_kv_pool(16)).value();
+  device.faulty_from_bytes = SIZE_MAX;
+  if (!model->health().ok()) return 1;
+  for (int step = 0; step < 2; ++step) {
+    Sequence sequence{{1, 2, 3}, {0}, 0};
+    PlanBuilder builder;
+    builder.add(sequence, 3);
+    auto forward = model->begin(builder.plan(), *pool);
+    if (!forward.ok()) continue;
+    if (!forward.value()->all_layers().ok()) continue;
+    auto tokens = forward.value()->sample();
+    if (tokens.ok() && tokens.value()->wait().ok()) return 2;
+  }
+  return model->health().message().find("illegal memory access") == std::string::npos ? 3 : 0;
+}
+
+TEST(CudaDevice, AnErrorThatTheGpuKeepsFailsEveryStepAndIsToldAndTheProcessEndsCleanly) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(std::exit(outlive_a_kept_error()), testing::ExitedWithCode(0), "");
+}
+
 }  // namespace
 }  // namespace levada::model

@@ -91,7 +91,10 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, con
   if (cuda) {
     if (kv != weights) return invalid_argument("on CUDA the KV cache has the weights' type", "kv_cache_dtype");
     CheckpointSource source(checkpoint, std::move(info), host->pool);
-    return make_cuda_model(source, {.dtype = weights, .page_size_tokens = options.page_size_tokens}, device);
+    return make_cuda_model(
+        source,
+        {.dtype = weights, .page_size_tokens = options.page_size_tokens, .warmup_folder = options.warmup_folder},
+        device);
   }
 
   DecoderParts parts;

@@ -31,6 +31,8 @@ struct ModelOptions {
   std::int32_t page_size_tokens = 16;
   std::int32_t context_length_tokens = 0;  // 0: the checkpoint's
   int threads = 0;                         // CPU kernels; 0: all cores of the affinity mask
+  // CUDA: where the warm-up manifest lies (model/warmup_manifest.h). Empty: no manifest, and nothing is measured.
+  std::string warmup_folder;
 };
 
 // KV bytes of one rank: for each plane of the layout, one buffer over all pages and owning layers.
@@ -88,6 +90,8 @@ class Model {
   virtual bool runs_ahead() const = 0;
   // `plan` and its arrays must outlive the Forward; not the tokens that sample() gave.
   virtual Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) = 0;
+  // Asked after a step that failed: the error that its device keeps, so that every later step will fail; else ok.
+  virtual Status health() const { return {}; }
   // What the model holds of its device now, the pools it made left out; for the report at start-up.
   virtual std::vector<MemoryUse> memory() const = 0;
   // Name of the kernels in use, for /server_info ("cpu avx512, 2 threads").

@@ -35,6 +35,7 @@ Status Brain::check_fits(std::int32_t prompt_tokens) const {
 }
 
 Status Brain::door(const core::Request& request) const {
+  LEVADA_RETURN_IF_ERROR(health_);
   if (live_.contains(request.id)) return {StatusCode::kAlreadyExists, "a request with this id is running"};
   if (request.prompt.empty()) return invalid_argument("the prompt is empty");
   LEVADA_RETURN_IF_ERROR(check_fits(static_cast<std::int32_t>(request.prompt.size())));
@@ -86,10 +87,14 @@ void Brain::abort(core::RequestId id, const Status& why) {
 }
 
 void Brain::abort_all(const Status& why) {
-  std::vector<const RequestState*> states;
+  for (const RequestState* state : live_by_arrival()) abort(state->request.id, why);
+}
+
+std::vector<RequestState*> Brain::live_by_arrival() const {
+  std::vector<RequestState*> states;
   for (const auto& [id, state] : live_) states.push_back(state.get());
   std::sort(states.begin(), states.end(), [](auto* a, auto* b) { return a->arrival < b->arrival; });
-  for (const RequestState* state : states) abort(state->request.id, why);
+  return states;
 }
 
 void Brain::flush_cache(std::function<void(Status)> done) {
@@ -124,6 +129,7 @@ Snapshot Brain::snapshot() const {
   snapshot.retractions = retractions_;
   snapshot.aborts = aborts_;
   snapshot.evicted_tokens = static_cast<std::uint64_t>(tree_.evicted_tokens_total());
+  snapshot.health = health_;
   return snapshot;
 }
 

@@ -34,6 +34,8 @@ class Brain {
   ~Brain();
 
   Status check_fits(std::int32_t prompt_tokens) const;
+  // See Scheduler::health().
+  const Status& health() const { return health_; }
 
   // brain.cc: what comes from outside.
   void submit(core::Request request);
@@ -62,6 +64,7 @@ class Brain {
   // Why a request is refused at the door; ok to let it in.
   Status door(const core::Request& request) const;
   void flush_when_drained();
+  std::vector<RequestState*> live_by_arrival() const;
 
   // Planning.
   void make_room();
@@ -84,6 +87,8 @@ class Brain {
   void apply_row(const FlightRow& row, const core::StepResult& result, const Status& status);
   // False if that was its last token; the state may be gone then.
   bool accept(RequestState& state, core::Token token);
+  // The executor will compute nothing any more: every live request ends with the reason.
+  void lose(const Status& why);
   void commit(RequestState& state);
   // The request's last delta; it gets no further plan.
   void finish(RequestState& state, core::Finish finish, core::OutputDelta delta);
@@ -124,6 +129,7 @@ class Brain {
   std::vector<std::function<void(Status)>> flushes_;
   std::uint64_t arrivals_ = 0, admissions_ = 0, steps_ = 0, retractions_ = 0, aborts_ = 0;
   std::int64_t reported_evictions_ = 0;
+  Status health_;
 };
 
 }  // namespace levada::sched

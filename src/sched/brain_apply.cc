@@ -22,6 +22,7 @@ void Brain::apply(const core::StepResult& result) {
                             std::to_string(flight.samples) + " samples");
   deltas_.reserve(deltas_.size() + flight.rows.size());
   for (const FlightRow& row : flight.rows) apply_row(row, result, status);
+  if (result.executor_lost) lose(status);
   if (status.ok()) throughput_.add(flight.samples, clock_.now_us());
   flush_when_drained();
 }
@@ -74,6 +75,15 @@ void Brain::commit(RequestState& state) {
   const std::int32_t written = std::min(state.computed_tokens, state.known_tokens());
   state.pages.commit(tree_, state.key(written),
                      state.plans_in_flight > 0 ? std::optional(state.last_plan) : std::nullopt);
+}
+
+void Brain::lose(const Status& why) {
+  if (!health_.ok()) return;
+  health_ = unavailable(why.message() + "; the server must be restarted");
+  for (RequestState* state : live_by_arrival()) {
+    state->may_commit = false;
+    finish(*state, Finish{FinishReason::kError, {}, why}, delta_of(*state));
+  }
 }
 
 void Brain::finish(RequestState& state, Finish finish, core::OutputDelta delta) {

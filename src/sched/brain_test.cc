@@ -204,6 +204,29 @@ TEST(Brain, AbortIsIdempotentAndAnUnknownIdIsIgnored) {
   EXPECT_EQ(bench.brain.snapshot().aborts, 1u);
 }
 
+TEST(Brain, ALostExecutorEndsEveryRequestAndRefusesTheNext) {
+  Bench bench({});
+  bench.submit(1, prompt(10), 50);
+  for (int i = 0; i < 3; ++i) bench.turn();
+  bench.submit(2, prompt(10, 9), 50);  // in no plan yet
+  bench.model.lose(internal_error("the device is lost: kept error 700"));
+  bench.turn();
+  bench.turn();
+  for (const std::uint64_t id : {1, 2}) {
+    ASSERT_EQ(bench.reason(id), FinishReason::kError);
+    EXPECT_EQ(bench.answers[id].finishes[0].status.message(), "the device is lost: kept error 700");
+  }
+  bench.run_until_idle();
+  bench.expect_all_returned();
+  bench.submit(3, prompt(10), 5);
+  ASSERT_EQ(bench.reason(3), FinishReason::kError);
+  const Status refusal = bench.answers[3].finishes[0].status;
+  EXPECT_EQ(refusal.code(), StatusCode::kUnavailable);
+  EXPECT_NE(refusal.message().find("kept error 700; the server must be restarted"), std::string::npos);
+  EXPECT_EQ(bench.brain.snapshot().health.message(), refusal.message());
+  EXPECT_EQ(bench.brain.next_plan(), nullptr);
+}
+
 TEST(Brain, AFailedStepFailsItsRequestsWithItsReasonAndTheNextIsServed) {  // B43
   for (const std::int32_t good_turns : {0, 5}) {
     Bench bench({});

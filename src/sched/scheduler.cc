@@ -1,5 +1,6 @@
 #include "sched/scheduler.h"
 
+#include <mutex>
 #include <utility>
 #include <variant>
 
@@ -39,6 +40,7 @@ struct Scheduler::Impl {
   }
 
   bool drain();
+  void apply(const core::StepResult& result);
   void handle(Message& message);
   bool plan_and_submit();
   void tell();
@@ -50,6 +52,8 @@ struct Scheduler::Impl {
   Brain brain;
   std::vector<Message> inbox;
   bool stopping = false;
+  mutable std::mutex health_mutex;
+  Status health;  // the brain's, for other threads
 };
 
 Scheduler::Scheduler(const Options& options, const Limits& limits, const core::KvLayout& layout,
@@ -85,7 +89,7 @@ bool Scheduler::Impl::drain() {
 
 void Scheduler::Impl::handle(Message& message) {
   std::visit(Overloaded{
-                 [&](core::StepResult& result) { brain.apply(result); },
+                 [&](core::StepResult& result) { apply(result); },
                  [&](Submit& m) {
                    const core::RequestId id = m.request.id;
                    brain.submit(std::move(m.request));
@@ -103,6 +107,13 @@ void Scheduler::Impl::handle(Message& message) {
              message);
 }
 
+void Scheduler::Impl::apply(const core::StepResult& result) {
+  brain.apply(result);
+  if (!result.executor_lost) return;
+  std::lock_guard lock(health_mutex);
+  health = brain.health();
+}
+
 bool Scheduler::Impl::plan_and_submit() {
   auto plan = brain.next_plan();
   if (!plan) return false;
@@ -117,6 +128,10 @@ void Scheduler::Impl::tell() {
 }
 
 Status Scheduler::check_fits(std::int32_t prompt_tokens) const { return impl_->brain.check_fits(prompt_tokens); }
+Status Scheduler::health() const {
+  std::lock_guard lock(impl_->health_mutex);
+  return impl_->health;
+}
 Status Scheduler::submit(core::Request request) {
   if (impl_->mailbox->push(Submit{std::move(request)})) return {};
   return unavailable(kShuttingDown);

@@ -33,6 +33,7 @@ struct Snapshot {
   std::int32_t total_pages = 0, free_pages = 0, leased_pages = 0, cached_pages = 0, evictable_pages = 0;
   std::int32_t page_size_tokens = 0;
   std::uint64_t steps = 0, retractions = 0, aborts = 0, evicted_tokens = 0;
+  Status health;  // see Scheduler::health()
 };
 
 struct Limits {
@@ -53,6 +54,9 @@ class Scheduler {
   // The question "can this request ever run here?", asked by serve at the door and by admission (law 5).
   // kPayloadTooLarge (input longer than context or pool, with the numbers) or ok.
   Status check_fits(std::int32_t prompt_tokens) const;
+  // kUnavailable with the reason once the executor is lost (StepResult::executor_lost): every live request has ended
+  // with it, and every later one is refused with it. Any thread.
+  Status health() const;
 
   // Posts. The answer, refusals included, arrives as deltas at the sink; kAlreadyExists if the id is live. kUnavailable
   // once stop() has ended run(): no delta will come.

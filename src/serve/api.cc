@@ -35,7 +35,7 @@ struct Api::Parts {
               [&clock = ground.clock, from_us = ground.clock.now_us(), from_s = facts.started_unix_s] {
                 return from_s + (clock.now_us() - from_us) / 1'000'000;
               }),
-        probe(calls, ground.server, ground.clock, options.health_timeout_s),
+        probe(calls, ground.scheduler, ground.server, ground.clock, options.health_timeout_s),
         captures(ground.capture == nullptr ? nullptr
                                            : std::make_unique<CaptureCalls>(*ground.capture, calls, ground.server)),
         intake(ground.server),

@@ -283,6 +283,38 @@ TEST_F(Served, B43DeviceFailureIsAnErrorBeforeAndAfterTheFirstByte) {
   expect_idle();
 }
 
+TEST_F(Served, AfterTheDeviceIsLostEveryAnswerSaysSoAndTheProcessEndsCleanly) {
+  start();
+  EXPECT_EQ(get("/health").status, 200);
+  EXPECT_EQ(Json::parse(get("/server_info").body)["health"], "ok");
+  site_->model.hold();
+  std::vector<http::ClientResponse> affected(3);
+  {
+    std::vector<Thread> askers;
+    for (http::ClientResponse& answer : affected) {
+      askers.emplace_back("asker", [&] { answer = post("/generate", endless("")); });
+    }
+    expect_live();
+    site_->model.lose("the device is lost: kept error 700");
+    site_->model.release();
+  }
+  for (const http::ClientResponse& answer : affected) {
+    EXPECT_GE(answer.status, 500) << answer.body;  // one that came after the loss is a 503
+    EXPECT_THAT(answer.body, HasSubstr("kept error 700"));
+  }
+  for (const char* path : {"/health", "/health_generate"}) {
+    const http::ClientResponse health = get(path);
+    EXPECT_EQ(health.status, 503) << path;
+    EXPECT_THAT(health.body, HasSubstr("kept error 700; the server must be restarted")) << path;
+  }
+  const http::ClientResponse later = post("/v1/chat/completions", chat(""));
+  EXPECT_EQ(later.status, 503);
+  EXPECT_THAT(later.body, HasSubstr("kept error 700"));
+  EXPECT_THAT(Json::parse(get("/server_info").body)["health"].get<std::string>(), HasSubstr("kept error 700"));
+  EXPECT_EQ(get("/v1/models").status, 200);
+  expect_idle();
+}
+
 TEST_F(Served, AbortRequestEndsTheNamedRequestWithWhatItHas) {
   start();
   site_->model.hold();

@@ -50,6 +50,11 @@ class ChainModel final : public core::StepExecutor {
     std::lock_guard lock(mutex_);
     samples_left_ = samples;
   }
+  // Every step from now on fails, as on a device that keeps its error.
+  void lose(const std::string& why) {
+    std::lock_guard lock(mutex_);
+    loss_ = internal_error(why);
+  }
 
  private:
   void set_held(bool held) {
@@ -78,6 +83,11 @@ class ChainModel final : public core::StepExecutor {
                                     ? previous_[future.previous_sample]
                                     : core::Token{0};  // the step before failed
     }
+    if (!loss_.ok()) {
+      result.status = loss_;
+      result.executor_lost = true;
+      return result;
+    }
     if (samples_left_ == 0 && !plan.samples.empty()) {
       result.status = internal_error("the scripted device failed");
       previous_.clear();
@@ -104,6 +114,7 @@ class ChainModel final : public core::StepExecutor {
   std::condition_variable changed_;
   bool held_ = false;
   int samples_left_ = -1;
+  Status loss_;
   std::vector<core::Token> previous_;
   Mailbox<std::unique_ptr<core::StepPlan>> plans_;
   Thread thread_;

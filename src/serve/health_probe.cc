@@ -24,8 +24,9 @@ CallSpec probe_call(std::int64_t now_us) {
 
 }  // namespace
 
-HealthProbe::HealthProbe(LiveCalls& calls, http::Server& server, const Clock& clock, std::int64_t timeout_s)
-    : calls_(calls), server_(server), clock_(clock), timeout_us_(timeout_s * 1'000'000) {}
+HealthProbe::HealthProbe(LiveCalls& calls, const sched::Scheduler& scheduler, http::Server& server, const Clock& clock,
+                         std::int64_t timeout_s)
+    : calls_(calls), scheduler_(scheduler), server_(server), clock_(clock), timeout_us_(timeout_s * 1'000'000) {}
 
 void HealthProbe::handle(const http::Responder& responder) {
   if (askers_.size() >= kMaxAskers) {
@@ -46,7 +47,9 @@ void HealthProbe::send_probe() {
   // May be answered before start() returns.
   probe_ = calls_.start(probe_call(clock_.now_us()), [this](const Emission& emission) {
     if (emission.status == kQueueFull || emission.status == kAborted) return;  // look() sends another
-    settle(emission.status == 200 ? Status() : unavailable("the engine failed to generate a token"));
+    if (emission.status == 200) return settle({});
+    const Status health = scheduler_.health();
+    settle(health.ok() ? unavailable("the engine failed to generate a token") : health);
   });
 }
 

@@ -21,7 +21,8 @@ class HealthProbe {
  public:
   static constexpr std::size_t kMaxAskers = 64;
 
-  HealthProbe(LiveCalls& calls, http::Server& server, const Clock& clock, std::int64_t timeout_s);
+  HealthProbe(LiveCalls& calls, const sched::Scheduler& scheduler, http::Server& server, const Clock& clock,
+              std::int64_t timeout_s);
 
   void handle(const http::Responder& responder);
 
@@ -32,6 +33,7 @@ class HealthProbe {
   void settle(const Status& health);
 
   LiveCalls& calls_;
+  const sched::Scheduler& scheduler_;
   http::Server& server_;
   const Clock& clock_;
   std::int64_t timeout_us_;

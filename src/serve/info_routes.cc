@@ -1,6 +1,7 @@
 #include "serve/info_routes.h"
 
 #include "serve/chat_page.h"
+#include "serve/error.h"
 #include "serve/snapshot_json.h"
 
 namespace levada::serve {
@@ -45,6 +46,7 @@ std::string InfoRoutes::server_info(const sched::Snapshot& snapshot) const {
   for (const auto& [name, value] : facts_.arguments) info[name] = Json::parse(value);
   if (!facts_.capture.empty()) info["capture"] = Json::parse(facts_.capture);
   info["version"] = facts_.version;
+  info["health"] = snapshot.health.ok() ? "ok" : snapshot.health.message();
   info["kernels_backend"] = facts_.kernels_backend;
   info["served_model_name"] = model_.served_name;
   info["context_length"] = model_.context_length_tokens;
@@ -60,10 +62,13 @@ void InfoRoutes::register_on(Router& router) {
     });
   };
   fixed("/", Access::kOpen, "text/html; charset=utf-8", kChatPage);
-  Json health = {{"status", "ok"}};
-  // For a client that loses its first reply: it can free what it never heard of.
-  if (!facts_.control.empty()) health["control"] = facts_.control;
-  fixed("/health", Access::kOpen, "application/json", dump(health));
+  // The control channel is for a client that loses its first reply: it can free what it never heard of.
+  Json well = {{"status", "ok"}};
+  if (!facts_.control.empty()) well["control"] = facts_.control;
+  router.add("GET", "/health", Access::kOpen, [this, well = dump(well)](http::Request, http::Responder responder) {
+    if (const Status health = scheduler_.health(); !health.ok()) return respond_error(responder, health);
+    responder.respond(200, "application/json", well);
+  });
   fixed("/v1/models", Access::kUser, "application/json", models());
   for (const char* path : {"/model_info", "/get_model_info"}) {
     fixed(path, Access::kUser, "application/json", model_info());

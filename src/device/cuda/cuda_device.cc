@@ -139,6 +139,11 @@ class CudaDevice final : public Device {
     LEVADA_RETURN_IF_ERROR(check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event"));
     return std::unique_ptr<Event>(std::make_unique<CudaEvent>(event));
   }
+  Status health() const override {
+    cudaGetLastError();  // the last error that was not kept
+    LEVADA_RETURN_IF_ERROR(choose());
+    return check_cuda(cudaDeviceSynchronize(), "asking for the device's health");
+  }
 
  private:
   Status choose() const { return check_cuda(cudaSetDevice(index_), "choosing the device"); }

@@ -219,6 +219,11 @@ Result<bool> BlasPlans::tune(std::span<const Product> products, cudaStream_t str
   return true;
 }
 
+std::size_t BlasPlans::measured() const {
+  return static_cast<std::size_t>(
+      std::count_if(plans_.begin(), plans_.end(), [](const auto& entry) { return entry.second.measured; }));
+}
+
 std::string BlasPlans::save() const {
   std::ostringstream text;
   text << kHeader << ' ' << signature_ << '\n';

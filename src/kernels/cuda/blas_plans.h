@@ -40,6 +40,7 @@ class BlasPlans {
   Status multiply(const Product& product, cudaStream_t stream);
   // Measures; `products` share one shape. False when a plan was there.
   Result<bool> tune(std::span<const Product> products, cudaStream_t stream);
+  std::size_t measured() const;
   std::string save() const;
   Status load(std::string_view text);
   std::size_t bytes() const { return kWorkspaceBytes; }

@@ -83,6 +83,7 @@ class CudaLinears final : public Linears {
   }
 
   std::string save_plans() const override { return plans_->save(); }
+  std::size_t measured_plans() const override { return plans_->measured(); }
   Status load_plans(std::string_view text) override { return plans_->load(text); }
 
   std::size_t bytes() const override {

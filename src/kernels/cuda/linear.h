@@ -65,6 +65,9 @@ class Linears {
   virtual std::string save_plans() const = 0;
   virtual Status load_plans(std::string_view text) = 0;
 
+  // How many shapes have a measured choice.
+  virtual std::size_t measured_plans() const = 0;
+
   // Device memory held: workspace and scratch.
   virtual std::size_t bytes() const = 0;
 };

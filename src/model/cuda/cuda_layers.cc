@@ -1,5 +1,6 @@
 #include "model/cuda/cuda_layers.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cuda/future_ids.h"
@@ -57,10 +58,8 @@ Status CudaLayers::embed(const StepArrays& arrays, std::int32_t rows, const std:
 Status CudaLayers::layer(int layer, const StepArrays& arrays, std::int32_t rows, const PagedKvPool& pool,
                          cuda::FlashAttention* flash, cudaStream_t stream) {
   const CudaLayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
-  const TensorView h = hidden(rows);
-  const TensorView qkv = rows_of(*qkv_, rows, w.qkv.shape[0]);
-  const TensorView attended = rows_of(*attended_, rows, config_.heads * config_.head_dim);
-  const TensorView activated = rows_of(*activated_, rows, config_.intermediate);
+  const cuda::LinearCall into_qkv = qkv_call(w, rows), from_attention = o_call(w, rows);
+  const TensorView &qkv = into_qkv.out, &attended = from_attention.x;
   const auto plane = [&](int which) {
     const TensorView flat = pool.plane(which, layer);
     return TensorView::of(flat.data, flat.dtype, {flat.shape[0], flat.shape[1], config_.kv_heads, config_.head_dim},
@@ -68,8 +67,7 @@ Status CudaLayers::layer(int layer, const StepArrays& arrays, std::int32_t rows,
   };
   const TensorView k_plane = plane(0), v_plane = plane(1);
 
-  LEVADA_RETURN_IF_ERROR(linears_.run(
-      {.x = h, .w = w.qkv, .w_scale = {}, .norm = w.input_norm, .eps = config_.norm_eps, .out = qkv}, stream));
+  LEVADA_RETURN_IF_ERROR(linears_.run(into_qkv, stream));
   LEVADA_RETURN_IF_ERROR(cuda::rope_append({.qkv = qkv,
                                             .heads = static_cast<int>(config_.heads),
                                             .kv_heads = static_cast<int>(config_.kv_heads),
@@ -89,32 +87,81 @@ Status CudaLayers::layer(int layer, const StepArrays& arrays, std::int32_t rows,
   const cuda::AttentionRows where{arrays.lengths, arrays.table_first, arrays.block_tables};
   LEVADA_RETURN_IF_ERROR(flash != nullptr ? flash->run(q, k_plane, v_plane, scale, attended, stream)
                                           : attention_.run(q, where, k_plane, v_plane, scale, attended, stream));
-  LEVADA_RETURN_IF_ERROR(linears_.run(
-      {.x = attended, .w = w.o, .w_scale = {}, .norm = {}, .end = cuda::LinearEnd::kAdd, .out = h}, stream));
-  LEVADA_RETURN_IF_ERROR(linears_.run({.x = h,
-                                       .w = w.gate_up,
-                                       .w_scale = {},
-                                       .norm = w.post_norm,
-                                       .eps = config_.norm_eps,
-                                       .end = cuda::LinearEnd::kSiluMul,
-                                       .out = activated},
-                                      stream));
-  return linears_.run({.x = activated, .w = w.down, .w_scale = {}, .norm = {}, .end = cuda::LinearEnd::kAdd, .out = h},
-                      stream);
+  LEVADA_RETURN_IF_ERROR(linears_.run(from_attention, stream));
+  LEVADA_RETURN_IF_ERROR(linears_.run(gate_up_call(w, rows), stream));
+  return linears_.run(down_call(w, rows), stream);
+}
+
+cuda::LinearCall CudaLayers::qkv_call(const CudaLayerWeights& w, std::int64_t rows) const {
+  return {.x = hidden(rows),
+          .w = w.qkv.numbers,
+          .w_scale = w.qkv.scale,
+          .norm = w.input_norm,
+          .eps = config_.norm_eps,
+          .out = rows_of(*qkv_, rows, w.qkv.numbers.shape[0])};
+}
+
+cuda::LinearCall CudaLayers::o_call(const CudaLayerWeights& w, std::int64_t rows) const {
+  return {.x = rows_of(*attended_, rows, config_.heads * config_.head_dim),
+          .w = w.o.numbers,
+          .w_scale = w.o.scale,
+          .norm = {},
+          .end = cuda::LinearEnd::kAdd,
+          .out = hidden(rows)};
+}
+
+cuda::LinearCall CudaLayers::gate_up_call(const CudaLayerWeights& w, std::int64_t rows) const {
+  return {.x = hidden(rows),
+          .w = w.gate_up.numbers,
+          .w_scale = w.gate_up.scale,
+          .norm = w.post_norm,
+          .eps = config_.norm_eps,
+          .end = cuda::LinearEnd::kSiluMul,
+          .out = rows_of(*activated_, rows, config_.intermediate)};
+}
+
+cuda::LinearCall CudaLayers::down_call(const CudaLayerWeights& w, std::int64_t rows) const {
+  return {.x = rows_of(*activated_, rows, config_.intermediate),
+          .w = w.down.numbers,
+          .w_scale = w.down.scale,
+          .norm = {},
+          .end = cuda::LinearEnd::kAdd,
+          .out = hidden(rows)};
+}
+
+cuda::LinearCall CudaLayers::head_call(const TensorView& out) const {
+  return {.x = rows_of(*normed_, out.shape[0], config_.hidden),
+          .w = weights_.head,
+          .w_scale = {},
+          .norm = weights_.final_norm,
+          .eps = config_.norm_eps,
+          .out = out};
+}
+
+Status CudaLayers::tune(std::int64_t rows, const TensorView& logits, cudaStream_t stream) {
+  constexpr std::size_t kLayers = 8;  // in turn, so that weights come from memory as in a step
+  using Call = cuda::LinearCall (CudaLayers::*)(const CudaLayerWeights&, std::int64_t) const;
+  for (const Call call :
+       {&CudaLayers::qkv_call, &CudaLayers::o_call, &CudaLayers::gate_up_call, &CudaLayers::down_call}) {
+    std::vector<cuda::LinearCall> calls;
+    for (std::size_t l = 0; l < std::min(kLayers, weights_.layers.size()); ++l) {
+      calls.push_back((this->*call)(weights_.layers[l], rows));
+    }
+    LEVADA_RETURN_IF_ERROR(linears_.tune(calls, stream).status());
+  }
+  if (rows > logits.shape[0]) return {};
+  TensorView out = logits;
+  out.shape[0] = rows;
+  const cuda::LinearCall head = head_call(out);
+  return linears_.tune({&head, 1}, stream).status();
 }
 
 Status CudaLayers::logits(const StepArrays& arrays, std::int32_t rows, const TensorView& out, cudaStream_t stream) {
   const std::int64_t count = out.shape[0];
   if (count == 0) return {};
-  const TensorView gathered = rows_of(*normed_, count, config_.hidden);
-  LEVADA_RETURN_IF_ERROR(cuda::gather_rows(hidden(rows), ints(arrays.sample_rows, count), gathered, stream));
-  return linears_.run({.x = gathered,
-                       .w = weights_.head,
-                       .w_scale = {},
-                       .norm = weights_.final_norm,
-                       .eps = config_.norm_eps,
-                       .out = out},
-                      stream);
+  const cuda::LinearCall head = head_call(out);
+  LEVADA_RETURN_IF_ERROR(cuda::gather_rows(hidden(rows), ints(arrays.sample_rows, count), head.x, stream));
+  return linears_.run(head, stream);
 }
 
 Status CudaLayers::states(std::int32_t first, std::int32_t count, bool final_norm, const TensorView& out,

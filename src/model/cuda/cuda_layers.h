@@ -38,6 +38,10 @@ class CudaLayers {
   Status states(std::int32_t first, std::int32_t count, bool final_norm, const device::TensorView& out,
                 cudaStream_t stream);
 
+  // Measures the algorithms of every product over so many rows, the head's if `logits` has them. Overwrites activations
+  // and logits. REQUIRES: rows <= max_rows.
+  Status tune(std::int64_t rows, const device::TensorView& logits, cudaStream_t stream);
+
  private:
   CudaLayers(const ModelConfig& config, const CudaWeights& weights, DType dtype, std::int64_t max_rows,
              kernels::cuda::Linears& linears, kernels::cuda::PagedAttention& attention)
@@ -48,6 +52,12 @@ class CudaLayers {
         linears_(linears),
         attention_(attention) {}
   device::TensorView rows_of(const device::DeviceBuffer& buffer, std::int64_t rows, std::int64_t width) const;
+  // The products, over the first rows of the activations.
+  kernels::cuda::LinearCall qkv_call(const CudaLayerWeights& w, std::int64_t rows) const;
+  kernels::cuda::LinearCall o_call(const CudaLayerWeights& w, std::int64_t rows) const;
+  kernels::cuda::LinearCall gate_up_call(const CudaLayerWeights& w, std::int64_t rows) const;
+  kernels::cuda::LinearCall down_call(const CudaLayerWeights& w, std::int64_t rows) const;
+  kernels::cuda::LinearCall head_call(const device::TensorView& out) const;
 
   const ModelConfig& config_;
   const CudaWeights& weights_;

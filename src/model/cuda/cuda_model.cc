@@ -3,11 +3,13 @@
 
 #include <algorithm>
 
+#include "base/lap.h"
 #include "base/log.h"
 #include "kernels/cuda/sampling.h"
 #include "model/cuda/cuda_layers.h"
 #include "model/cuda/decode_graphs.h"
 #include "model/cuda/result_slots.h"
+#include "model/cuda/warmup.h"
 #include "model/host_sampling.h"
 #include "model/step_geometry.h"
 
@@ -41,6 +43,7 @@ class CudaModel final : public Model {
     return "cuda " + device_.name() + ", " + std::to_string(graphs_.size()) + " decode graphs";
   }
   bool runs_ahead() const override { return true; }
+  Status health() const override { return device_.health(); }
   std::vector<MemoryUse> memory() const override;
   Result<std::unique_ptr<KvPool>> make_kv_pool(std::int32_t pages) override;
   Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) override;
@@ -172,8 +175,10 @@ Status CudaModel::open(DecoderSource& source) {
                               std::string(to_string(options_.dtype)) + " and " + std::to_string(available) +
                               " bytes are available on " + device_.name());
   }
+  Lap lap;
   LEVADA_ASSIGN_OR_RETURN(stream_, device_.make_stream());
   LEVADA_ASSIGN_OR_RETURN(weights_, CudaWeights::load(source, options_.dtype, device_));
+  const std::string weights_time = lap();
   LEVADA_ASSIGN_OR_RETURN(linears_, cuda::Linears::create({.max_rows = kMaxStepRows,
                                                            .max_norm_width = config_.hidden,
                                                            .max_pair_width = 2 * config_.intermediate,
@@ -209,6 +214,15 @@ Status CudaModel::open(DecoderSource& source) {
   LEVADA_ASSIGN_OR_RETURN(sampler_, cuda::Sampler::create(device_, static_cast<std::int32_t>(kMaxSamples),
                                                           config_.vocabulary, kMaxSamplingIds));
   results_ = std::make_shared<ResultSlots>(device_, kMaxSamples);
+  const std::string workspaces_time = lap();
+  WarmupCount plans;
+  if (!options_.warmup_folder.empty()) {
+    LEVADA_ASSIGN_OR_RETURN(
+        plans, warm_up(options_.warmup_folder, warmup_key(config_, options_.dtype, device_.name()),
+                       options_.max_graph_rows, *eager_layers_, *linears_, logits_of(kMaxSamples), stream()));
+  }
+  LEVADA_LOG_INFO("CUDA start: weights ", weights_time, ", workspaces ", workspaces_time, ", product plans ", lap(),
+                  " (", plans.from_manifest, " plans from manifest, ", plans.measured, " measured)");
   return {};
 }
 
@@ -224,7 +238,9 @@ std::vector<MemoryUse> CudaModel::memory() const {
 }
 
 Result<std::unique_ptr<KvPool>> CudaModel::make_kv_pool(std::int32_t pages) {
+  Lap lap;
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<PagedKvPool> pool, PagedKvPool::make(layout_, pages, device_));
+  const std::string pool_time = lap();
   const std::int64_t free_before = device_.free_bytes();
   if (graph_pool_ == nullptr && options_.max_graph_rows > 0) {
     LEVADA_RETURN_IF_ERROR(sampler_->upload({}, options_.max_graph_rows, *stream_));
@@ -232,6 +248,7 @@ Result<std::unique_ptr<KvPool>> CudaModel::make_kv_pool(std::int32_t pages) {
         options_.max_graph_rows, [&](std::int32_t rows) { return decode_launches(rows, *pool); }, stream()));
     graph_pool_ = pool.get();
     graph_bytes_ = std::max<std::int64_t>(0, free_before - device_.free_bytes());
+    LEVADA_LOG_INFO("CUDA start: KV pool ", pool_time, ", ", graphs_.size(), " decode graphs ", lap());
   }
   return std::unique_ptr<KvPool>(std::move(pool));
 }

@@ -90,10 +90,10 @@ class CudaWeights::Loader {
       LEVADA_ASSIGN_OR_RETURN(layer.q_norm, vector(Weight::kQNorm, l));
       LEVADA_ASSIGN_OR_RETURN(layer.k_norm, vector(Weight::kKNorm, l));
     }
-    LEVADA_ASSIGN_OR_RETURN(layer.qkv, matrix({Weight::kQ, Weight::kK, Weight::kV}, l));
-    LEVADA_ASSIGN_OR_RETURN(layer.o, matrix({Weight::kO}, l));
-    LEVADA_ASSIGN_OR_RETURN(layer.gate_up, matrix({Weight::kGate, Weight::kUp}, l));
-    LEVADA_ASSIGN_OR_RETURN(layer.down, matrix({Weight::kDown}, l));
+    LEVADA_ASSIGN_OR_RETURN(layer.qkv.numbers, matrix({Weight::kQ, Weight::kK, Weight::kV}, l));
+    LEVADA_ASSIGN_OR_RETURN(layer.o.numbers, matrix({Weight::kO}, l));
+    LEVADA_ASSIGN_OR_RETURN(layer.gate_up.numbers, matrix({Weight::kGate, Weight::kUp}, l));
+    LEVADA_ASSIGN_OR_RETURN(layer.down.numbers, matrix({Weight::kDown}, l));
     return layer;
   }
 

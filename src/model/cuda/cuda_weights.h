@@ -11,9 +11,14 @@
 
 namespace levada::model {
 
+// T [N, K], or f8_e4m3 with the scales of its 128 x 128 blocks as kernels/cuda/linear.h takes them.
+struct CudaMatrix {
+  device::TensorView numbers, scale;
+};
+
 struct CudaLayerWeights {
   device::TensorView input_norm, post_norm, q_norm, k_norm;  // f32; q_norm, k_norm without data where there are none
-  device::TensorView qkv, o, gate_up, down;
+  CudaMatrix qkv, o, gate_up, down;
 };
 
 class CudaWeights {

@@ -12,6 +12,8 @@ constexpr std::int32_t kBuckets[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 19
 
 }  // namespace
 
+std::span<const std::int32_t> DecodeGraphs::buckets() { return kBuckets; }
+
 DecodeGraphs::~DecodeGraphs() {
   for (const auto& [rows, graph] : graphs_) cudaGraphExecDestroy(graph);
 }

@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <map>
+#include <span>
 
 #include "base/status.h"
 
@@ -21,6 +22,8 @@ class DecodeGraphs {
   DecodeGraphs& operator=(const DecodeGraphs&) = delete;
   ~DecodeGraphs();
 
+  // Every number of rows that may be recorded, ascending.
+  static std::span<const std::int32_t> buckets();
   // Records `launches(rows)` for every bucket up to max_rows, each after one run of it that chooses its algorithms.
   Status record(std::int32_t max_rows, const std::function<Status(std::int32_t rows)>& launches, cudaStream_t stream);
   // The smallest recorded bucket that holds `rows`; 0 if there is none.

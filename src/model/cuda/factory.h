@@ -27,6 +27,7 @@ class DecoderSource {
 struct CudaModelOptions {
   DType dtype = DType::kBF16;  // weights, activations and KV planes
   std::int32_t page_size_tokens = 16;
+  std::string warmup_folder;          // of the warm-up manifest; empty: nothing is measured at the start
   std::int32_t max_graph_rows = 512;  // decode steps of up to so many rows run as recorded graphs; 0: none do
 };
 

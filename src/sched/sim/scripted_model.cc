@@ -91,7 +91,8 @@ bool ScriptedModel::compute_one() {
   if (!failure_.ok()) {
     for (const core::PlanSlice& slice : plan->slices)
       for (std::int32_t p = slice.range.first; p < slice.range.end(); ++p) slot(*plan, slice, p) = {kPoison, -1, -1};
-    result.status = std::exchange(failure_, {});
+    result.status = lost_ ? failure_ : std::exchange(failure_, {});
+    result.executor_lost = lost_;
     result.sampled.clear();
   }
   sink_(std::move(result));

@@ -30,6 +30,11 @@ class ScriptedModel final : public core::StepExecutor {
   bool compute_one();
   // The next plan computed fails, having scribbled over the slots it should have written.
   void fail_next(Status why) { failure_ = std::move(why); }
+  // Every plan computed from now on fails so, and says that the executor is lost.
+  void lose(Status why) {
+    failure_ = std::move(why);
+    lost_ = true;
+  }
   // What a freed page looks like to whoever still reads it.
   void poison(core::PageId page);
 
@@ -53,6 +58,7 @@ class ScriptedModel final : public core::StepExecutor {
   std::vector<core::Token> previous_samples_;
   std::function<void(core::StepResult)> sink_;
   Status failure_;
+  bool lost_ = false;
   std::uint64_t plans_hash_ = 0;
 };
 

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <string>
 
+#include "bench/captures.h"
 #include "bench/random_decoder.h"
 #include "bench/serving.h"
 #include "device/module.h"
@@ -18,6 +20,8 @@ using kernels::cuda::GpuLimits;
 
 constexpr std::int32_t kMaxRequests = 512;
 constexpr double kBf16Bytes = 2;
+constexpr Load kSmollm2Captures{.requests = 256, .prompt_tokens = 512},
+    kQwen3Captures{.requests = 4, .prompt_tokens = 8192};
 
 Result<GpuLimits> measure_limits() {
   LEVADA_ASSIGN_OR_RETURN(void* const symbol, device::cuda_module_symbol(kernels::cuda::kMeasureGpuLimits));
@@ -64,6 +68,26 @@ class CudaBench {
     return measure(name, load, rate, limits_.flops_per_s / flops_per_token);
   }
 
+  // The same prompts without and with captures, turn about, so that both meet the same machine.
+  Status capture(Load load) {
+    const int samples = samples_of(9);
+    std::vector<double> plain, captured;
+    for (int i = -1; i < samples; ++i) {  // the first warms up and is not counted
+      for (std::vector<double>* rates : {&plain, &captured}) {
+        load.captured = rates == &captured;
+        LEVADA_ASSIGN_OR_RETURN(const Timing timing, serving_.run(load));
+        if (i >= 0) rates->push_back(double{1} * load.requests * load.prompt_tokens / timing.end_s);
+      }
+    }
+    cases_.push_back(summarize_rates("capture_plain", std::move(plain), "tok/s"));
+    const double without = cases_.back().median;
+    cases_.push_back(summarize_rates("capture_on", std::move(captured), "tok/s"));
+    const double with = cases_.back().median;
+    std::fprintf(stderr, "capture: %.4g tok/s without, %.4g with\n", without, with);
+    add("capture_overhead", 1 - with / without, "share");
+    return {};
+  }
+
   std::vector<Case> take() { return std::move(cases_); }
 
  private:
@@ -72,9 +96,11 @@ class CudaBench {
     cases_.push_back(summarize_rates(std::move(name), {value}, std::move(unit)));
   }
 
+  int samples_of(double count) const { return std::max(1, static_cast<int>(std::lround(count * scale_))); }
+
   Status measure(const std::string& name, const Load& load, const std::function<double(const Timing&)>& rate,
                  double limit) {
-    const int samples = std::max(1, static_cast<int>(std::lround(5 * scale_)));
+    const int samples = samples_of(5);
     std::vector<double> rates;
     for (int i = -1; i < samples; ++i) {  // the first warms up and is not counted
       LEVADA_ASSIGN_OR_RETURN(const Timing timing, serving_.run(load));
@@ -98,13 +124,15 @@ class CudaBench {
 Status run_smollm2(CudaBench& bench) {
   LEVADA_RETURN_IF_ERROR(bench.decode("decode_1", {1, 32, 300}));
   LEVADA_RETURN_IF_ERROR(bench.generate("generate_512", {512, 32, 300}));
-  return bench.prefill("prefill_32x512", {32, 512, 1});
+  LEVADA_RETURN_IF_ERROR(bench.prefill("prefill_32x512", {32, 512, 1}));
+  return bench.capture(kSmollm2Captures);
 }
 
 Status run_qwen3_8b(CudaBench& bench) {
   LEVADA_RETURN_IF_ERROR(bench.decode("decode_1", {1, 32, 100}));
   LEVADA_RETURN_IF_ERROR(bench.decode("decode_64_at_2k", {64, 2048, 64}));
-  return bench.prefill("prefill_8k", {1, 8192, 1});
+  LEVADA_RETURN_IF_ERROR(bench.prefill("prefill_8k", {1, 8192, 1}));
+  return bench.capture(kQwen3Captures);
 }
 
 }  // namespace
@@ -113,12 +141,18 @@ Result<std::vector<Case>> run_cuda_bench(std::string_view shape, double scale, c
   LEVADA_ASSIGN_OR_RETURN(RandomDecoder weights, RandomDecoder::of_shape(shape));
   LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<device::Device> device, device::open_device(device::DeviceKind::kCuda));
   LEVADA_ASSIGN_OR_RETURN(const GpuLimits limits, measure_limits());
-  LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<model::Model> model,
-                          model::make_cuda_model(weights, {.max_graph_rows = kMaxRequests}, *device));
+  LEVADA_ASSIGN_OR_RETURN(
+      std::unique_ptr<model::Model> model,
+      model::make_cuda_model(
+          weights,
+          {.warmup_folder = std::filesystem::temp_directory_path() / "levada-bench", .max_graph_rows = kMaxRequests},
+          *device));
   const core::KvLayout layout = model->kv_layout();
   constexpr std::int64_t kPoolTokens = 512 * 512;
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<model::KvPool> pool, model->make_kv_pool(layout.pages_for(kPoolTokens)));
-  Serving serving(std::move(model), std::move(pool), kMaxRequests, 16'384, tokenizer);
+  const Load& captured = shape == "smollm2" ? kSmollm2Captures : kQwen3Captures;
+  Captures captures(weights.info(), captured.requests, captured.prompt_tokens, device.get());
+  Serving serving(std::move(model), std::move(pool), kMaxRequests, 16'384, tokenizer, &captures);
   CudaBench bench(weights, limits, layout, serving, scale);
   LEVADA_RETURN_IF_ERROR(shape == "smollm2" ? run_smollm2(bench) : run_qwen3_8b(bench));
   return bench.take();

@@ -5,9 +5,8 @@
 #include <future>
 #include <random>
 
-#include "base/clock.h"
 #include "base/mailbox.h"
-#include "capture/publisher.h"
+#include "bench/captures.h"
 #include "engine/worker.h"
 
 namespace levada::bench {
@@ -58,59 +57,12 @@ class Streams {
   std::mt19937 random_{7};
 };
 
-// Publishes the samples of the capture case: the outputs of five layers, as a DFlash draft wants them.
-class Captures {
- public:
-  explicit Captures(const core::ModelInfo& info) : hidden_size_(info.hidden_size) {
-    for (std::int32_t i = 0; i < std::min(info.num_layers, 5); ++i) layers_.push_back(i * info.num_layers / 5);
-    layers_.erase(std::unique(layers_.begin(), layers_.end()), layers_.end());
-    const std::uint64_t sample = layers_.size() * 2 * kPrefillTokens * static_cast<std::uint64_t>(hidden_size_);
-    arena_ = store::Arena::create({.bytes = 2 * sample + (1 << 20)}, clock_).value();
-    publisher_ = std::make_unique<capture::Publisher>(
-        *arena_,
-        capture::Publisher::Options{{.store_id = "bench", .layers = info.num_layers, .hidden_size = hidden_size_},
-                                    1'000'000},
-        metrics_);
-  }
-  capture::RowSink* sink() { return publisher_.get(); }
-
-  // Asks for every row of the plan's one slice.
-  Status begin(core::StepPlan& plan) {
-    capture::SampleSpec spec{.store_id = "bench", .sample_id = "bench:" + std::to_string(++samples_)};
-    spec.features.push_back({"hidden_states", layers_, DType::kBF16});
-    std::promise<Result<capture::Publisher::Opened>> answer;
-    publisher_->open(std::move(spec), kPrefillTokens, [&](auto opened) { answer.set_value(std::move(opened)); });
-    LEVADA_ASSIGN_OR_RETURN(const capture::Publisher::Opened opened, answer.get_future().get());
-    id_ = std::get<core::CaptureId>(opened);
-    plan.capture_layers = layers_;
-    plan.captures = {{0, id_, 0, static_cast<std::int32_t>(layers_.size()), false}};
-    return {};
-  }
-  Status end() {
-    std::promise<Result<capture::Published>> answer;
-    publisher_->seal(id_, [&](auto sealed) { answer.set_value(std::move(sealed)); });
-    LEVADA_ASSIGN_OR_RETURN(const capture::Published published, answer.get_future().get());
-    arena_->remove_prefix("bench/" + published.sample_id + "/");
-    return {};
-  }
-
- private:
-  const std::int32_t hidden_size_;
-  std::vector<std::int32_t> layers_;
-  SystemClock clock_;
-  Metrics metrics_;
-  std::unique_ptr<store::Arena> arena_;
-  std::unique_ptr<capture::Publisher> publisher_;
-  core::CaptureId id_{};
-  int samples_ = 0;
-};
-
 // A worker whose results are waited for; at most two plans are in flight, as in serving.
 class Driver {
  public:
   Driver(std::unique_ptr<model::Model> model, std::unique_ptr<model::KvPool> pool)
       : streams_(model->kv_layout(), model->info()),
-        captures_(model->info()),
+        captures_(model->info(), 1, kPrefillTokens, nullptr),
         worker_(std::move(model), std::move(pool), captures_.sink()) {
     worker_.set_result_sink([this](core::StepResult result) { results_.push(std::move(result)); });
   }
@@ -141,10 +93,10 @@ class Driver {
         streams_.restart();
         auto plan = streams_.plan(1, kPrefillTokens, false);
         const auto start = std::chrono::steady_clock::now();
-        if (rates == &captured) LEVADA_RETURN_IF_ERROR(captures_.begin(*plan));
+        if (rates == &captured) LEVADA_RETURN_IF_ERROR(begin_capture(*plan));
         submit(std::move(plan));
         LEVADA_RETURN_IF_ERROR(drain());
-        if (rates == &captured) LEVADA_RETURN_IF_ERROR(captures_.end());
+        if (rates == &captured) LEVADA_RETURN_IF_ERROR(end_capture());
         if (sample >= 0) rates->push_back(rate(kPrefillTokens, start));
       }
     }
@@ -157,6 +109,23 @@ class Driver {
   static double rate(std::int32_t tokens, std::chrono::steady_clock::time_point start) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     return tokens / seconds.count();
+  }
+  // Asks for every row of the plan's one slice.
+  Status begin_capture(core::StepPlan& plan) {
+    std::promise<Result<core::CaptureRequest>> answer;
+    captures_.open(kPrefillTokens, [&](auto opened) { answer.set_value(std::move(opened)); });
+    LEVADA_ASSIGN_OR_RETURN(const core::CaptureRequest request, answer.get_future().get());
+    capture_ = request.id;
+    plan.capture_layers = request.layers;
+    plan.captures = {{0, request.id, 0, static_cast<std::int32_t>(request.layers.size()), false}};
+    return {};
+  }
+  Status end_capture() {
+    std::promise<Status> answer;
+    captures_.seal(capture_, [&](Status sealed) { answer.set_value(std::move(sealed)); });
+    LEVADA_RETURN_IF_ERROR(answer.get_future().get());
+    captures_.clear();
+    return {};
   }
   void submit(std::unique_ptr<core::StepPlan> plan) {
     ++in_flight_;
@@ -176,6 +145,7 @@ class Driver {
 
   Streams streams_;
   Captures captures_;
+  core::CaptureId capture_{};
   int in_flight_ = 0;
   Mailbox<core::StepResult> results_;
   engine::Worker worker_;  // goes first: its sink uses the mailbox

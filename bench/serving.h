@@ -18,6 +18,7 @@ namespace levada::bench {
 
 struct Load {
   std::int32_t requests = 1, prompt_tokens = 1, new_tokens = 1;
+  bool captured = false;  // every prompt's rows, and a request ends when they are readable
 };
 
 struct Timing {
@@ -26,10 +27,13 @@ struct Timing {
   double end_s = 0;                  // until the last token
 };
 
+class Captures;
+
 class Serving {
  public:
+  // `captures`: for captured loads; outlives it.
   Serving(std::unique_ptr<model::Model> model, std::unique_ptr<model::KvPool> pool, std::int32_t max_requests,
-          std::int32_t chunk_tokens, const text::Tokenizer* tokenizer);
+          std::int32_t chunk_tokens, const text::Tokenizer* tokenizer, Captures* captures = nullptr);
   ~Serving();
 
   Result<Timing> run(const Load& load);

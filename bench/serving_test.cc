@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "bench/captures.h"
 #include "bench/cuda_bench.h"
 #include "bench/random_decoder.h"
 
@@ -10,11 +11,13 @@ namespace {
 
 struct TinyServing {
   std::unique_ptr<device::Device> device = std::move(device::open_device(device::DeviceKind::kCpu)).value();
+  std::unique_ptr<Captures> captures;
   std::unique_ptr<Serving> serving;
   TinyServing() {
     auto model = std::move(model::load_model(LEVADA_SOURCE_DIR "/tests/vectors/tiny/llama", {}, *device)).value();
     auto pool = std::move(model->make_kv_pool(256)).value();
-    serving = std::make_unique<Serving>(std::move(model), std::move(pool), 8, 64, nullptr);
+    captures = std::make_unique<Captures>(model->info(), 5, 20, device.get());
+    serving = std::make_unique<Serving>(std::move(model), std::move(pool), 8, 64, nullptr, captures.get());
   }
 };
 
@@ -26,6 +29,16 @@ TEST(Serving, RunReturnsWhenEveryRequestHasItsTokens) {
     EXPECT_GT(timing.end_s, timing.first_s);
     EXPECT_GE(timing.tokens_at_first, 5);
     EXPECT_LT(timing.tokens_at_first, 5 * 6);
+  }
+}
+
+TEST(Serving, ACapturedRequestEndsWhenItsSampleIsReadableAndTheNextRunHasItsSpaceAgain) {
+  TinyServing tiny;
+  for (int turn = 0; turn < 3; ++turn) {
+    const Load load{.requests = 5, .prompt_tokens = 20, .new_tokens = 1, .captured = true};
+    const Result<Timing> timing = tiny.serving->run(load);
+    ASSERT_TRUE(timing.ok()) << timing.status().to_string();
+    EXPECT_GE(timing->end_s, timing->first_s);
   }
 }
 

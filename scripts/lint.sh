@@ -32,7 +32,8 @@ third_party 'xxhash' 'base'
 third_party 'simdjson' 'files|text|serve|registry'
 third_party 'nlohmann/' 'consumer|producer|model|recipe|serve|store|train|registry|up|(files|text)/.*_test\.cc'
 third_party 'sqlite3\.h|libpq-fe\.h' 'registry'
-third_party 'dlfcn' 'device|nn'
+third_party 'dlfcn' 'device|nn|store/ucx_module\.cc'
+third_party 'uc[pst]/' 'store/ucx'
 third_party 'cuda' '[a-z]+/cuda'
 
 # The clock is injected everywhere above base.

@@ -55,19 +55,23 @@ class Finishes final : public core::OutputSink {
   std::map<core::RequestId, std::promise<core::Finish>> promises_;
 };
 
-class CaptureScenario : public testing::TestWithParam<std::string> {
+// A model, and whether the arena is on a device, which then takes the rows where they are computed.
+class CaptureScenario : public testing::TestWithParam<std::tuple<std::string, bool>> {
  protected:
   void start(std::int64_t chunk_tokens) {
     model::ModelOptions options;
     options.dtype = "float32";
     options.page_size_tokens = 4;
     options.threads = 2;
-    auto model = model::load_model(LEVADA_SOURCE_DIR "/tests/vectors/tiny/" + GetParam(), options, *device).value();
+    auto model =
+        model::load_model(LEVADA_SOURCE_DIR "/tests/vectors/tiny/" + std::get<0>(GetParam()), options, *device).value();
     info = model->info();
     constexpr std::int32_t kPages = 1024;
     auto pool = model->make_kv_pool(kPages).value();
     publisher.reset();
-    arena = std::move(store::Arena::create({.bytes = 8 << 20}, clock)).value();
+    arena = std::move(store::Arena::create(
+                          {.bytes = 8 << 20, .device = std::get<1>(GetParam()) ? device.get() : nullptr}, clock))
+                .value();
     publisher = std::make_unique<capture::Publisher>(
         *arena,
         capture::Publisher::Options{{.store_id = "run", .layers = info.num_layers, .hidden_size = info.hidden_size},
@@ -155,7 +159,7 @@ class CaptureScenario : public testing::TestWithParam<std::string> {
 
   SystemClock clock;
   Metrics metrics;
-  Golden golden{GetParam()};
+  Golden golden{std::get<0>(GetParam())};
   std::unique_ptr<device::Device> device = std::move(device::open_device(device::DeviceKind::kCpu)).value();
   core::ModelInfo info;
   Finishes finishes;
@@ -216,8 +220,10 @@ TEST_P(CaptureScenario, ChunkedEqualsWhole) {
   EXPECT_EQ(object("chunked", "aux"), expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, CaptureScenario, testing::Values("llama", "qwen3"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Families, CaptureScenario,
+                         testing::Combine(testing::Values("llama", "qwen3"), testing::Bool()), [](const auto& info) {
+                           return std::get<0>(info.param) + (std::get<1>(info.param) ? "_device" : "_host");
+                         });
 
 }  // namespace
 }  // namespace levada

@@ -33,7 +33,6 @@ Status Capture::begin(store::Arena& arena) {
     LEVADA_RETURN_IF_ERROR(arena.write(slots_[spec_.features.size() + p], spec_.passthrough[p].bytes));
   if (arena.device() == nullptr) return {};
   LEVADA_ASSIGN_OR_RETURN(copy_rows_, copy_rows_on(*arena.device()));
-  LEVADA_ASSIGN_OR_RETURN(host_rows_stream_, arena.device()->make_stream());
   LEVADA_ASSIGN_OR_RETURN(written_, arena.device()->make_event());
   return {};
 }
@@ -69,9 +68,16 @@ void Capture::note_rows(const core::TokenRange& range, std::int32_t state, Statu
   if (rows != rows_.end() && range.first <= rows->second) rows->second = std::max(rows->second, end);
 }
 
+Status Capture::prepare_for_host_rows() {
+  if (arena_->device() == nullptr || host_rows_stream_ != nullptr) return {};
+  LEVADA_ASSIGN_OR_RETURN(host_rows_stream_, arena_->device()->make_stream());
+  return {};
+}
+
 void Capture::write(const core::TokenRange& range, std::int32_t state, const device::TensorView& rows) {
   LEVADA_CHECK(rows.dtype == DType::kF32 && rows.place == device::DeviceKind::kCpu, "host f32 rows");
-  Status copied;
+  Status copied = prepare_for_host_rows();
+  if (!copied.ok()) return note_rows(range, state, std::move(copied));
   std::vector<std::byte> converted;
   for (RowCopy& copy : copies_of(range, state, rows)) {
     if (copy_rows_ != nullptr) {

@@ -53,6 +53,7 @@ class Capture {
   // One copy for each column of `state`, without the rows beyond the sample.
   std::vector<RowCopy> copies_of(const core::TokenRange& range, std::int32_t state,
                                  const device::TensorView& rows) const;
+  Status prepare_for_host_rows();
   void note_rows(const core::TokenRange& range, std::int32_t state, Status copied);
 
   const core::CaptureId id_;
@@ -63,7 +64,7 @@ class Capture {
   store::Arena* arena_ = nullptr;
   CopyRows copy_rows_ = nullptr;  // on the arena's device, if it is on one …
   std::unique_ptr<device::Event> written_;
-  std::unique_ptr<device::Stream> host_rows_stream_;  // … and how rows of the host get there
+  std::unique_ptr<device::Stream> host_rows_stream_;  // … and how rows of the host get there, once there are any
   mutable std::mutex mutex_;                          // the worker writes, the sealer asks
   Status copied_;
   std::map<std::int32_t, std::int32_t> rows_;  // by state: rows [0, n) are there

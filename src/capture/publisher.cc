@@ -254,6 +254,11 @@ void Publisher::on_rows(core::CaptureId id, const core::TokenRange& range, std::
   if (const auto capture = filling(id)) capture->write(range, state, rows);
 }
 
+bool Publisher::takes_rows_of(const device::Device& device) const {
+  const device::Device* const own = arena_.device();
+  return own != nullptr && own->kind() == device.kind() && own->index() == device.index();
+}
+
 void Publisher::on_device_rows(core::CaptureId id, const core::TokenRange& range, std::int32_t state,
                                const device::TensorView& rows, device::Stream& stream) {
   if (const auto capture = filling(id)) capture->write_on(stream, range, state, rows);

@@ -72,7 +72,8 @@ class Publisher final : public RowSink {
 
   void on_rows(core::CaptureId id, const core::TokenRange& range, std::int32_t state,
                const device::TensorView& rows) override;
-  bool takes_device_rows() const override { return arena_.device() != nullptr; }
+  // Of the device that the arena is on.
+  bool takes_rows_of(const device::Device& device) const override;
   void on_device_rows(core::CaptureId id, const core::TokenRange& range, std::int32_t state,
                       const device::TensorView& rows, device::Stream& stream) override;
 

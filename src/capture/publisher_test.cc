@@ -57,7 +57,7 @@ class PublisherTest : public testing::TestWithParam<bool> {
         for (std::int32_t column = 0; column < kHidden; ++column) rows.push_back(value(state, token, column));
       }
       const auto view = device::TensorView::of(rows.data(), DType::kF32, {count, kHidden});
-      if (publisher->takes_device_rows()) {
+      if (publisher->takes_rows_of(device)) {
         publisher->on_device_rows(id, {{}, first, count}, state, view, *stream);
         EXPECT_TRUE(stream->synchronize().ok());
       } else {

@@ -23,11 +23,11 @@ class RowSink {
   virtual void on_rows(core::CaptureId id, const core::TokenRange& range, std::int32_t state,
                        const device::TensorView& rows) = 0;
 
-  // Whether rows are to be left where a device computed them; else the caller brings them to the host.
-  virtual bool takes_device_rows() const { return false; }
+  // Whether rows are to be left where this device computed them; else the caller brings them to the host.
+  virtual bool takes_rows_of(const device::Device&) const { return false; }
   // As on_rows() for rows of any float dtype in memory of the arena's device, ready in the order of `stream`, on which
   // their copy is enqueued: what the caller enqueues there later may overwrite them. All rows of one capture come on the
-  // same stream. Does not wait. REQUIRES: takes_device_rows().
+  // same stream. Does not wait. REQUIRES: takes_rows_of() that device.
   virtual void on_device_rows(core::CaptureId, const core::TokenRange&, std::int32_t, const device::TensorView&,
                               device::Stream&) {
     LEVADA_CHECK(false, "this sink takes rows of the host");

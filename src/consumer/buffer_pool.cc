@@ -1,17 +1,13 @@
 #include "consumer/buffer_pool.h"
 
 #include <algorithm>
-#include <new>
 
 namespace levada::consumer {
 namespace {
 
-constexpr std::align_val_t kAlignment{64};
 constexpr std::size_t kMostIdle = 64;  // as many as a window of samples has objects, and some
 
 }  // namespace
-
-void BufferPool::Free::operator()(std::byte* memory) const { ::operator delete[](memory, kAlignment); }
 
 BufferPool::Buffer& BufferPool::Buffer::operator=(Buffer&& other) noexcept {
   if (this != &other) {
@@ -19,42 +15,42 @@ BufferPool::Buffer& BufferPool::Buffer::operator=(Buffer&& other) noexcept {
     pool_ = other.pool_;
     memory_ = std::move(other.memory_);
     size_ = other.size_;
-    capacity_ = other.capacity_;
   }
   return *this;
 }
 
 void BufferPool::Buffer::give_back() {
-  if (memory_ != nullptr) pool_->put_back(std::move(memory_), capacity_);
+  if (memory_ != nullptr) pool_->put_back(std::move(memory_));
 }
 
-BufferPool::Buffer BufferPool::take(std::size_t bytes) {
-  const std::size_t capacity = std::max<std::size_t>(bytes, 1);
+Result<BufferPool::Buffer> BufferPool::take(std::size_t bytes) {
+  const std::size_t wanted = std::max<std::size_t>(bytes, 1);
   {
     std::lock_guard lock(mutex_);
     auto best = idle_.end();  // the smallest that is large enough, and not absurdly larger
     for (auto it = idle_.begin(); it != idle_.end(); ++it) {
-      const bool fits = it->capacity >= capacity && it->capacity / 2 <= capacity;
-      if (fits && (best == idle_.end() || it->capacity < best->capacity)) best = it;
+      const std::size_t size = (*it)->size_bytes();
+      const bool fits = size >= wanted && size / 2 <= wanted;
+      if (fits && (best == idle_.end() || size < (*best)->size_bytes())) best = it;
     }
     if (best != idle_.end()) {
-      Buffer buffer(this, std::move(best->memory), bytes, best->capacity);
+      Buffer buffer(this, std::move(*best), bytes);
       idle_.erase(best);
       return buffer;
     }
   }
-  Memory memory(static_cast<std::byte*>(::operator new[](capacity, kAlignment)));
-  return Buffer(this, std::move(memory), bytes, capacity);
+  LEVADA_ASSIGN_OR_RETURN(Memory memory, device_.allocate(wanted));
+  return Buffer(this, std::move(memory), bytes);
 }
 
-void BufferPool::put_back(Memory memory, std::size_t capacity) {
+void BufferPool::put_back(Memory memory) {
   std::lock_guard lock(mutex_);
-  if (idle_.size() < kMostIdle) idle_.push_back({std::move(memory), capacity});
+  if (idle_.size() < kMostIdle) idle_.push_back(std::move(memory));
 }
 
 Status BufferPool::quarantine(Buffer buffer) {
   std::lock_guard lock(mutex_);
-  quarantined_bytes_ += buffer.capacity_;
+  quarantined_bytes_ += buffer.memory_->size_bytes();
   quarantined_.push_back(std::move(buffer.memory_));
   if (quarantined_bytes_ <= max_quarantined_bytes_) return {};
   return resource_exhausted(std::to_string(quarantined_bytes_) +

@@ -1,5 +1,5 @@
-// What: BufferPool, memory for samples that have to be copied, used again and again.
-// Owner: the SampleReader; buffers must end before their pool.
+// What: BufferPool, memory of one device for samples that have to be copied, used again and again.
+// Owner: the SampleReader; buffers must end before their pool, the pool before its device.
 // Thread: any.
 // Invariant: the buffer of a failed read is never used again and never freed while the pool lives: a transfer that comes
 // late may still write to it. Too much of that is a failure, not a leak.
@@ -14,15 +14,13 @@
 #include <vector>
 
 #include "base/status.h"
+#include "device/device.h"
 
 namespace levada::consumer {
 
 class BufferPool {
  public:
-  struct Free {
-    void operator()(std::byte* memory) const;
-  };
-  using Memory = std::unique_ptr<std::byte[], Free>;
+  using Memory = std::unique_ptr<device::DeviceBuffer>;
 
   // Goes back to its pool when it dies, unless it was quarantined.
   class Buffer {
@@ -30,36 +28,33 @@ class BufferPool {
     Buffer(Buffer&& other) noexcept = default;
     Buffer& operator=(Buffer&& other) noexcept;
     ~Buffer() { give_back(); }
-    std::span<std::byte> bytes() const { return {memory_.get(), size_}; }
+    std::span<std::byte> bytes() const { return {static_cast<std::byte*>(memory_->data()), size_}; }
 
    private:
     friend class BufferPool;
-    Buffer(BufferPool* pool, Memory memory, std::size_t size, std::size_t capacity)
-        : pool_(pool), memory_(std::move(memory)), size_(size), capacity_(capacity) {}
+    Buffer(BufferPool* pool, Memory memory, std::size_t size) : pool_(pool), memory_(std::move(memory)), size_(size) {}
     void give_back();
     BufferPool* pool_;
     Memory memory_;
-    std::size_t size_, capacity_;
+    std::size_t size_;
   };
 
-  explicit BufferPool(std::uint64_t max_quarantined_bytes) : max_quarantined_bytes_(max_quarantined_bytes) {}
+  BufferPool(device::Device& device, std::uint64_t max_quarantined_bytes)
+      : device_(device), max_quarantined_bytes_(max_quarantined_bytes) {}
 
-  Buffer take(std::size_t bytes);
+  // kResourceExhausted if the device has no memory left.
+  Result<Buffer> take(std::size_t bytes);
   // kResourceExhausted naming the limit once more bytes are quarantined than it allows.
   Status quarantine(Buffer buffer);
   std::uint64_t quarantined_bytes() const;
 
  private:
-  struct Idle {
-    Memory memory;
-    std::size_t capacity;
-  };
-  void put_back(Memory memory, std::size_t capacity);
+  void put_back(Memory memory);
 
+  device::Device& device_;
   const std::uint64_t max_quarantined_bytes_;
   mutable std::mutex mutex_;
-  std::vector<Idle> idle_;
-  std::vector<Memory> quarantined_;
+  std::vector<Memory> idle_, quarantined_;
   std::uint64_t quarantined_bytes_ = 0;
 };
 

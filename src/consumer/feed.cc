@@ -125,19 +125,23 @@ void Feed::pass_over(std::deque<std::int64_t>& skipped) {
 
 bool Feed::take(const fanout::GrantedLease& lease, std::int64_t sent_us, Fetch& outcome) {
   keep_lease(lease, sent_us);
+  const std::int64_t since_us = clock_.now_us();
   auto read = reader_.read(lease, [&] { return is_lease_valid(lease.source_index); });
+  const std::int64_t read_us = clock_.now_us() - since_us;
   if (!read.ok()) {
     outcome = fail_with(read.status());
     return false;
   }
   if (auto* sample = std::get_if<ReadSample>(&*read)) {
-    const bool is_copy = sample->is_copy;
+    const bool is_copy = sample->is_copy, on_device = sample->features_on_device;
     {
       std::lock_guard lock(mutex_);
       LEVADA_CHECK(sample->position == next_in_, "samples are fetched in the plan's order");
       samples_.push_back(std::make_unique<ReadSample>(std::move(*sample)));
       next_in_ += 1;
       counts_.acquired += 1;
+      counts_.read_us += read_us;
+      counts_.on_device += on_device;
       counts_.ready_at_request += lease.ready_at_request;
     }
     changed_.notify_all();

@@ -48,6 +48,8 @@ class Feed {
     std::int64_t reported_lost = 0, expired_reads = 0;
     std::int64_t skipped = 0;    // passed over: they can't be captured
     std::int64_t waited_us = 0;  // next() without a sample to give
+    std::int64_t read_us = 0;    // reading and verifying what was acquired
+    std::int64_t on_device = 0;  // whose features never were in host memory
   };
   enum class Fetch : std::uint8_t {
     kFetched,

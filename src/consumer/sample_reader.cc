@@ -36,6 +36,17 @@ std::string without_epoch(const std::string& sample_id, std::int64_t epoch) {
 
 }  // namespace
 
+SampleReader::SampleReader(Options options, const RunCard& card, OpenStore open_store, Pause& pause)
+    : options_(options),
+      card_(card),
+      open_store_(std::move(open_store)),
+      pause_(pause),
+      host_(device::open_device(device::DeviceKind::kCpu).value()),
+      pool_(*host_, options.max_quarantined_bytes),
+      blank_states_(kStandInTokens * static_cast<std::size_t>(card.aux_width())) {
+  if (options_.device != nullptr) device_pool_.emplace(*options_.device, options_.max_quarantined_bytes);
+}
+
 Result<store::ObjectStore*> SampleReader::store_at(const std::string& url) {
   auto& held = stores_[url];
   if (held == nullptr) {
@@ -58,14 +69,26 @@ SampleReader::Attempt SampleReader::judge_failure(const Status& status, const co
 
 Result<SampleReader::Attempt> SampleReader::copy_object(store::ObjectStore& store, const core::SampleRef& ref,
                                                         const std::string& key, std::size_t bytes) {
-  BufferPool::Buffer buffer = pool_.take(bytes);
+  LEVADA_ASSIGN_OR_RETURN(BufferPool::Buffer buffer, pool_.take(bytes));
   const auto read = store.get_into(key, buffer.bytes(), ref.incarnation);
-  if (read.ok()) return Attempt(HeldBytes(std::move(buffer)));
+  if (read.ok()) return Attempt(Held{std::move(buffer), {}});
   LEVADA_RETURN_IF_ERROR(pool_.quarantine(std::move(buffer)));
   return judge_failure(read.status(), ref);
 }
 
-Result<SampleReader::Attempt> SampleReader::try_object(const core::SampleRef& ref, const core::StoredTensor& tensor) {
+Result<SampleReader::Attempt> SampleReader::fetch_object(store::ObjectStore& store, const core::SampleRef& ref,
+                                                         const std::string& key, std::size_t bytes) {
+  LEVADA_ASSIGN_OR_RETURN(BufferPool::Buffer buffer, device_pool_->take(bytes));
+  store::ObjectStore::Fetch fetch{key, buffer.bytes()};
+  const Status read = store.fetch(std::span(&fetch, 1), ref.incarnation);
+  if (read.ok()) return Attempt(Held{std::move(buffer), fetch.checksum});
+  LEVADA_RETURN_IF_ERROR(device_pool_->quarantine(std::move(buffer)));
+  if (read.code() == StatusCode::kInternal) return read;  // the device's own failure says nothing about the sample
+  return judge_failure(read, ref);
+}
+
+Result<SampleReader::Attempt> SampleReader::try_object(const core::SampleRef& ref, const core::StoredTensor& tensor,
+                                                       bool as_features) {
   auto store = store_at(ref.store_url);
   if (!store.ok()) {
     const bool may_pass = store.status().code() == StatusCode::kUnavailable;
@@ -74,24 +97,26 @@ Result<SampleReader::Attempt> SampleReader::try_object(const core::SampleRef& re
   }
   const std::string key = core::object_key(ref.store_id, ref.sample_id, ref.generation, tensor.name);
   const store::Capabilities offers = (*store)->capabilities();
+  if (offers.on_device && as_features && device_pool_) return fetch_object(**store, ref, key, tensor.bytes());
   if (!offers.zero_copy || offers.on_device) return copy_object(**store, ref, key, tensor.bytes());
   auto view = (*store)->view(key, ref.incarnation);
   if (!view.ok()) return judge_failure(view.status(), ref);
-  return Attempt(HeldBytes(std::move(*view)));
+  return Attempt(Held{std::move(*view), {}});
 }
 
-Result<std::variant<HeldBytes, SampleReader::Lost, SampleReader::Expired>> SampleReader::read_object(
-    const core::SampleRef& ref, const core::StoredTensor& tensor, const std::function<bool()>& is_valid) {
-  using Read = std::variant<HeldBytes, Lost, Expired>;
+Result<std::variant<SampleReader::Held, SampleReader::Lost, SampleReader::Expired>> SampleReader::read_object(
+    const core::SampleRef& ref, const core::StoredTensor& tensor, bool as_features,
+    const std::function<bool()>& is_valid) {
+  using Read = std::variant<Held, Lost, Expired>;
   for (std::size_t attempt = 0;; ++attempt) {
-    LEVADA_ASSIGN_OR_RETURN(Attempt result, try_object(ref, tensor));
-    if (auto* held = std::get_if<HeldBytes>(&result)) {
-      const std::span<const std::byte> bytes = bytes_of_held(*held);
+    LEVADA_ASSIGN_OR_RETURN(Attempt result, try_object(ref, tensor, as_features));
+    if (auto* held = std::get_if<Held>(&result)) {
+      const std::span<const std::byte> bytes = bytes_of_held(held->bytes);
       if (bytes.size() != tensor.bytes()) {
         return Read(Lost{fanout::LossReason::kShortRead, tensor.name + " has " + std::to_string(bytes.size()) +
                                                              " bytes instead of " + std::to_string(tensor.bytes())});
       }
-      if (!store::matches_checksum(bytes, tensor.checksum)) {
+      if (held->checksum ? *held->checksum != tensor.checksum : !store::matches_checksum(bytes, tensor.checksum)) {
         return Read(Lost{fanout::LossReason::kBadBytes, tensor.name + " does not match its checksum"});
       }
       return Read(std::move(*held));
@@ -106,7 +131,7 @@ Result<std::variant<HeldBytes, SampleReader::Lost, SampleReader::Expired>> Sampl
   }
 }
 
-std::optional<SampleReader::Lost> SampleReader::assemble(const fanout::GrantedLease& lease, ReadSample& sample) {
+std::optional<SampleReader::Lost> SampleReader::assemble(const fanout::GrantedLease& lease, ReadSample& sample) const {
   const auto bytes = [&](std::size_t i) { return bytes_of_held(sample.holders[i]); };
   if (!is_aligned<std::uint16_t>(bytes(0)) || !is_aligned<std::int64_t>(bytes(1)) ||
       !is_aligned<std::int64_t>(bytes(2))) {
@@ -123,13 +148,26 @@ std::optional<SampleReader::Lost> SampleReader::assemble(const fanout::GrantedLe
   for (const HeldBytes& held : sample.holders) {
     if (std::holds_alternative<store::ObjectView>(held)) sample.is_copy = false;
   }
-  if (checked_first_ || !options_.check_first_values) return std::nullopt;
+  return std::nullopt;
+}
+
+Result<std::optional<SampleReader::Lost>> SampleReader::check_values(const ReadSample& sample) {
+  if (checked_first_ || !options_.check_first_values) return std::optional<Lost>();
+  std::span<const std::uint16_t> numbers = sample.hidden_states;
+  std::vector<std::uint16_t> brought;
+  if (sample.features_on_device) {
+    brought.resize(numbers.size());
+    LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<device::Stream> stream, options_.device->make_stream());
+    LEVADA_RETURN_IF_ERROR(stream->copy(brought.data(), numbers.data(), numbers.size_bytes()));
+    LEVADA_RETURN_IF_ERROR(stream->synchronize());
+    numbers = brought;
+  }
   const std::int64_t width = static_cast<std::int64_t>(card_.aux_layer_ids.size()) * card_.hidden_size;
-  if (const Status finite = check_finite(sample.hidden_states, width); !finite.ok()) {
-    return Lost{fanout::LossReason::kBadBytes, finite.message()};
+  if (const Status finite = check_finite(numbers, width); !finite.ok()) {
+    return std::optional(Lost{fanout::LossReason::kBadBytes, finite.message()});
   }
   checked_first_ = true;
-  return std::nullopt;
+  return std::optional<Lost>();
 }
 
 Result<SampleReader::Outcome> SampleReader::read(const fanout::GrantedLease& lease,
@@ -139,14 +177,19 @@ Result<SampleReader::Outcome> SampleReader::read(const fanout::GrantedLease& lea
   }
   ReadSample sample;
   for (const core::StoredTensor& tensor : lease.ref->tensors) {
-    LEVADA_ASSIGN_OR_RETURN(auto read, read_object(*lease.ref, tensor, is_valid));
+    const bool as_features = sample.holders.empty();  // the first tensor
+    LEVADA_ASSIGN_OR_RETURN(auto read, read_object(*lease.ref, tensor, as_features, is_valid));
     if (auto* lost = std::get_if<Lost>(&read)) return Outcome(std::move(*lost));
     if (std::holds_alternative<Expired>(read)) return Outcome(Expired{});
-    sample.holders.push_back(std::move(std::get<HeldBytes>(read)));
+    Held& held = std::get<Held>(read);
+    if (held.checksum) sample.features_on_device = true;
+    sample.holders.push_back(std::move(held.bytes));
   }
   // Bytes whose lease ended while they were read may be anybody's, whatever their checksum says.
   if (!is_valid()) return Outcome(Expired{});
   if (auto lost = assemble(lease, sample)) return Outcome(std::move(*lost));
+  LEVADA_ASSIGN_OR_RETURN(auto strange, check_values(sample));
+  if (strange) return Outcome(std::move(*strange));
   return Outcome(std::move(sample));
 }
 

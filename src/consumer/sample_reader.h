@@ -1,9 +1,10 @@
-// What: SampleReader, the bytes of one leased sample: read, without a copy where the store can show its own memory, and
-// verified.
+// What: SampleReader, the bytes of one leased sample: read and verified, without a copy where the store can show its own
+// memory, with one copy from device to device where both the store's and the trainer's are on one.
 // Owner: the Feed; the pool of buffers lives in it, so samples must end before it.
 // Thread: read() from one at a time.
 // Invariant: what it returns is complete, has the checksums of its ref, and was read while its lease was valid; anything
-// else is an error that says what to do. The buffer of a failed copy is never used again.
+// else is an error that says what to do. The buffer of a failed copy is never used again. What stays on a device is
+// measured there on its way, by pieces (store/piece_hash.h), as publishers on a device measure it.
 // Retries: a store that does not answer is asked again, into new buffers, after 2, 4 and 8 s.
 #pragma once
 
@@ -37,6 +38,7 @@ struct ReadSample {
   std::string sample_id;  // without the mark of its epoch
   std::int64_t epoch = 0;
   std::span<const std::uint16_t> hidden_states;
+  bool features_on_device = false;  // hidden_states are in memory of the reader's device
   std::span<const std::int64_t> input_ids, loss_mask;
   std::vector<HeldBytes> holders;
   bool is_copy = false;  // nothing of it lies in the store's memory
@@ -47,6 +49,8 @@ class SampleReader {
   struct Options {
     std::uint64_t max_quarantined_bytes = std::uint64_t{8} << 30;
     bool check_first_values = true;  // the first sample's numbers must be finite
+    // Where features go from stores whose objects lie on a device; null: into host memory. Outlives samples and reader.
+    device::Device* device = nullptr;
   };
   // Unreadable: tell the registry.
   struct Lost {
@@ -57,16 +61,10 @@ class SampleReader {
   struct Expired {};
   using Outcome = std::variant<ReadSample, Lost, Expired>;
 
-  SampleReader(Options options, const RunCard& card, OpenStore open_store, Pause& pause)
-      : options_(options),
-        card_(card),
-        open_store_(std::move(open_store)),
-        pause_(pause),
-        pool_(options.max_quarantined_bytes),
-        blank_states_(kStandInTokens * static_cast<std::size_t>(card.aux_width())) {}
+  SampleReader(Options options, const RunCard& card, OpenStore open_store, Pause& pause);
 
   // `is_valid`: whether the lease still is, asked after the bytes were read. A Status is the consumer's end: too many
-  // buffers in quarantine, a store that refuses its token, or kAborted for a stop.
+  // buffers in quarantine, a store that refuses its token, a device that fails or is full, or kAborted for a stop.
   Result<Outcome> read(const fanout::GrantedLease& lease, const std::function<bool()>& is_valid);
 
   // In the place of a position that could not be captured: two tokens, none supervised, so that nobody learns from it.
@@ -76,17 +74,26 @@ class SampleReader {
   const BufferPool& pool() const { return pool_; }
 
  private:
-  using Attempt = std::variant<HeldBytes, Lost, Status>;  // Status: the store does not answer
+  struct Held {
+    HeldBytes bytes;
+    std::optional<std::uint64_t> checksum;  // measured where the bytes lie, if that is on the device
+  };
+  using Attempt = std::variant<Held, Lost, Status>;  // Status: the store does not answer
 
   Result<store::ObjectStore*> store_at(const std::string& url);
-  Result<std::variant<HeldBytes, Lost, Expired>> read_object(const core::SampleRef& ref,
-                                                             const core::StoredTensor& tensor,
-                                                             const std::function<bool()>& is_valid);
-  Result<Attempt> try_object(const core::SampleRef& ref, const core::StoredTensor& tensor);
+  // `as_features`: may stay on the device.
+  Result<std::variant<Held, Lost, Expired>> read_object(const core::SampleRef& ref, const core::StoredTensor& tensor,
+                                                        bool as_features, const std::function<bool()>& is_valid);
+  Result<Attempt> try_object(const core::SampleRef& ref, const core::StoredTensor& tensor, bool as_features);
+  // From device to device.
+  Result<Attempt> fetch_object(store::ObjectStore& store, const core::SampleRef& ref, const std::string& key,
+                               std::size_t bytes);
   Result<Attempt> copy_object(store::ObjectStore& store, const core::SampleRef& ref, const std::string& key,
                               std::size_t bytes);
   Attempt judge_failure(const Status& status, const core::SampleRef& ref) const;
-  std::optional<Lost> assemble(const fanout::GrantedLease& lease, ReadSample& sample);
+  std::optional<Lost> assemble(const fanout::GrantedLease& lease, ReadSample& sample) const;
+  // Of the first sample.
+  Result<std::optional<Lost>> check_values(const ReadSample& sample);
 
   static constexpr std::size_t kStandInTokens = 2;
 
@@ -94,7 +101,9 @@ class SampleReader {
   const RunCard& card_;
   OpenStore open_store_;
   Pause& pause_;
+  const std::unique_ptr<device::Device> host_;
   BufferPool pool_;
+  std::optional<BufferPool> device_pool_;
   const std::vector<std::uint16_t> blank_states_;
   const std::array<std::int64_t, kStandInTokens> blank_ids_{};
   std::map<std::string, std::unique_ptr<store::ObjectStore>>

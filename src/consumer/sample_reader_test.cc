@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "consumer/test_samples.h"
+#include "store/faulty_device_test.h"
+#include "store/test_store.h"
 
 namespace levada::consumer {
 namespace {
@@ -200,6 +202,88 @@ TEST_F(SampleReaderTest, AStoreThatRefusesTheTokenEndsTheConsumer) {
   const core::SampleRef ref = put_sample(*arena_, card_, 0, 1);
   may_open_ = Status(StatusCode::kUnauthenticated, "wrong token");
   EXPECT_EQ(reader(true)->read(lease_of(ref, 0), [] { return true; }).status().code(), StatusCode::kUnauthenticated);
+}
+
+// Stores whose objects lie on a device (the CPU's twin), which this process maps.
+class DeviceReaderTest : public testing::Test {
+ protected:
+  std::unique_ptr<SampleReader> reader(device::Device* device) {
+    SampleReader::Options options;
+    options.device = device;
+    return std::make_unique<SampleReader>(
+        options, card_,
+        [this, device](const std::string& url) {
+          return store::open_store(url, store::kToken, {.device = device}, served_.clock);
+        },
+        pause_);
+  }
+  core::SampleRef put(std::int64_t p) { return put_sample(*served_.arena, card_, p, 1, served_.server->shm_url()); }
+  Result<SampleReader::Outcome> read(SampleReader& reader, const core::SampleRef& ref, std::int64_t p) {
+    return reader.read({"t", p, ref.sample_id, 1, std::make_shared<const core::SampleRef>(ref), false, 30'000},
+                       [] { return true; });
+  }
+  static std::vector<std::uint16_t> features(std::int64_t p) {
+    return numbers<std::uint16_t>(p, tokens_of(p) * 2 * kHidden, 7);
+  }
+
+  store::FaultyDevice device_;
+  store::ServedArena served_{1 << 18, {}, &device_};
+  ManualClock clock_;
+  ClockPause pause_{clock_};
+  const RunCard card_ = small_card(4);
+};
+
+TEST_F(DeviceReaderTest, FeaturesStayOnTheTrainersDeviceAndTheRestComesToTheHost) {
+  auto reader = this->reader(&device_);
+  const core::SampleRef ref = put(2);
+  const auto outcome = read(*reader, ref, 2);
+  ASSERT_TRUE(outcome.ok()) << outcome.status().to_string();
+  const auto& sample = std::get<ReadSample>(*outcome);
+  EXPECT_TRUE(sample.features_on_device);
+  EXPECT_TRUE(sample.is_copy) << "its lease may end at once";
+  EXPECT_EQ(std::vector(sample.hidden_states.begin(), sample.hidden_states.end()), features(2));
+  EXPECT_EQ(std::vector(sample.input_ids.begin(), sample.input_ids.end()), input_ids(2));
+  EXPECT_EQ(reader->stand_in(3).features_on_device, false);
+}
+
+TEST_F(DeviceReaderTest, WithoutADeviceTheyComeThroughTheSocket) {
+  auto reader = this->reader(nullptr);
+  const core::SampleRef ref = put(2);
+  const auto outcome = read(*reader, ref, 2);
+  ASSERT_TRUE(outcome.ok()) << outcome.status().to_string();
+  const auto& sample = std::get<ReadSample>(*outcome);
+  EXPECT_FALSE(sample.features_on_device);
+  EXPECT_EQ(std::vector(sample.hidden_states.begin(), sample.hidden_states.end()), features(2));
+}
+
+TEST_F(DeviceReaderTest, V4OtherBytesOfTheRightLengthAreReported) {
+  auto reader = this->reader(&device_);
+  core::SampleRef ref = put(0);
+  ref.tensors[0].checksum ^= 1;
+  const auto outcome = read(*reader, ref, 0);
+  ASSERT_TRUE(outcome.ok());
+  EXPECT_EQ(std::get<SampleReader::Lost>(*outcome).reason, fanout::LossReason::kBadBytes);
+}
+
+TEST_F(DeviceReaderTest, V2AFirstSampleThatIsNotFiniteIsReportedFromTheDeviceToo) {
+  auto reader = this->reader(&device_);
+  core::SampleRef ref = put(0);
+  const std::vector<std::byte> infinite(ref.tensors[0].bytes(), std::byte{0xFF});
+  served_.arena->remove("store/run:p0/g1/hidden_states");
+  ASSERT_TRUE(served_.arena->put_from("store/run:p0/g1/hidden_states", infinite).ok());
+  ref.tensors[0].checksum = hash64(infinite);
+  const auto outcome = read(*reader, ref, 0);
+  ASSERT_TRUE(outcome.ok());
+  EXPECT_EQ(std::get<SampleReader::Lost>(*outcome).reason, fanout::LossReason::kBadBytes);
+}
+
+TEST_F(DeviceReaderTest, F34ADeviceThatFailsEndsTheConsumerInsteadOfLosingSamples) {
+  auto reader = this->reader(&device_);
+  const core::SampleRef ref = put(0);
+  ASSERT_TRUE(read(*reader, ref, 0).ok());
+  device_.fail_after(0);
+  EXPECT_EQ(read(*reader, ref, 0).status().code(), StatusCode::kInternal);
+  device_.fail_after(-1);
 }
 
 // A view keeps its bytes whatever becomes of the object.

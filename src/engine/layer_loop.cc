@@ -13,14 +13,23 @@ bool wants(const core::StepPlan& plan, const core::PlanCapture& capture, std::in
   return std::find(layers.begin(), layers.end(), state) != layers.end();
 }
 
-// The rows of `state` (a layer, or kFinalNorm) for every capture that wants them.
-Status capture_rows(model::Forward& forward, const core::StepPlan& plan, std::int32_t state, capture::RowSink* sink) {
+// The rows of `state` (a layer, or kFinalNorm) for every capture that wants them: from where they were computed if the
+// sink can take them there, through the host otherwise.
+Status capture_rows(model::Forward& forward, const core::StepPlan& plan, std::int32_t state, capture::RowSink& sink,
+                    bool on_device) {
   for (const core::PlanCapture& capture : plan.captures) {
     if (!wants(plan, capture, state)) continue;
     const core::PlanSlice& slice = plan.slices[static_cast<std::size_t>(capture.slice)];
-    LEVADA_ASSIGN_OR_RETURN(const device::TensorView rows,
-                            forward.host_rows(slice.first_row, slice.range.count, state == capture::kFinalNorm));
-    sink->on_rows(capture.id, slice.range, state, rows);
+    const bool final_norm = state == capture::kFinalNorm;
+    if (on_device) {
+      LEVADA_ASSIGN_OR_RETURN(const model::DeviceRows here,
+                              forward.device_rows(slice.first_row, slice.range.count, final_norm));
+      sink.on_device_rows(capture.id, slice.range, state, here.rows, *here.stream);
+    } else {
+      LEVADA_ASSIGN_OR_RETURN(const device::TensorView rows,
+                              forward.host_rows(slice.first_row, slice.range.count, final_norm));
+      sink.on_rows(capture.id, slice.range, state, rows);
+    }
   }
   return {};
 }
@@ -48,11 +57,12 @@ Result<std::unique_ptr<model::SampledTokens>> run_layers(model::Model& model, mo
   if (plan.captures.empty()) {
     LEVADA_RETURN_IF_ERROR(forward->all_layers());
   } else {
+    const bool on_device = rows->takes_rows_of(model.device());
     for (int layer = 0; layer < model.info().num_layers; ++layer) {
       LEVADA_RETURN_IF_ERROR(forward->layer(layer));
-      LEVADA_RETURN_IF_ERROR(capture_rows(*forward, plan, layer, rows));
+      LEVADA_RETURN_IF_ERROR(capture_rows(*forward, plan, layer, *rows, on_device));
     }
-    LEVADA_RETURN_IF_ERROR(capture_rows(*forward, plan, capture::kFinalNorm, rows));
+    LEVADA_RETURN_IF_ERROR(capture_rows(*forward, plan, capture::kFinalNorm, *rows, on_device));
   }
   return forward->sample();
 }

@@ -29,6 +29,10 @@ class CountingModel final : public model::Model {
     }
     Status all_layers() override { return layer(0); }
     device::TensorView hidden() const override { return {}; }
+    Result<model::DeviceRows> device_rows(std::int32_t first, std::int32_t count, bool final_norm) override {
+      LEVADA_ASSIGN_OR_RETURN(const device::TensorView rows, host_rows(first, count, final_norm));
+      return model::DeviceRows{rows, owner_.stream.get()};
+    }
     Result<device::TensorView> host_rows(std::int32_t first, std::int32_t count, bool final_norm) override {
       owner_.on_read({first, count, final_norm});
       return device::TensorView::of(nullptr, DType::kF32, {count, 1});
@@ -49,6 +53,7 @@ class CountingModel final : public model::Model {
 
   CountingModel() { info_.num_layers = 1; }
   const core::ModelInfo& info() const override { return info_; }
+  const device::Device& device() const override { return *owned_device; }
   const core::KvLayout& kv_layout() const override { return pool_.layout_; }
   Result<std::unique_ptr<model::KvPool>> make_kv_pool(std::int32_t) override {
     return std::unique_ptr<model::KvPool>(std::make_unique<Pool>());
@@ -68,6 +73,8 @@ class CountingModel final : public model::Model {
     bool final_norm;
   };
   std::function<void(const Read&)> on_read = [](const Read&) {};
+  std::unique_ptr<device::Device> owned_device = device::open_device(device::DeviceKind::kCpu).value();
+  std::unique_ptr<device::Stream> stream = owned_device->make_stream().value();
 
  private:
   core::ModelInfo info_;
@@ -180,17 +187,32 @@ TEST_F(WorkerTest, AStepThatContinuesAFailedOneFailsToo) {
 
 // Keeps what it was given.
 struct Rows final : capture::RowSink {
+  explicit Rows(bool takes) : takes_device_rows(takes) {}
+  bool takes_rows_of(const device::Device&) const override { return takes_device_rows; }
+  void on_device_rows(core::CaptureId id, const core::TokenRange& range, std::int32_t state,
+                      const device::TensorView& rows, device::Stream& by) override {
+    on_rows(id, range, state, rows);
+    stream = &by;
+  }
   void on_rows(core::CaptureId id, const core::TokenRange& range, std::int32_t state,
                const device::TensorView& rows) override {
     EXPECT_EQ(id, core::CaptureId{9});
     EXPECT_EQ(rows.shape[0], range.count);
     seen.emplace_back(state, range.first);
   }
+  const bool takes_device_rows;
   std::vector<std::pair<std::int32_t, std::int32_t>> seen;  // state, first token
+  device::Stream* stream = nullptr;                         // that computes the last ones, if they came from the device
 };
 
-TEST_F(WorkerTest, TheRowsAPlanWantsCapturedGoToTheSinkWithTheirRange) {
-  Rows sink;
+// Through the host, or from where the device computed them.
+class WorkerCaptureTest : public WorkerTest, public testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(Sinks, WorkerCaptureTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "device" : "host"; });
+
+TEST_P(WorkerCaptureTest, TheRowsAPlanWantsCapturedGoToTheSinkWithTheirRange) {
+  Rows sink(GetParam());
+  device::Stream* const stream = model->stream.get();
   worker = std::make_unique<Worker>(std::move(owned), std::move(model->make_kv_pool(1)).value(), &sink);
   worker->set_result_sink([](const core::StepResult&) {});
   auto plan = std::make_unique<core::StepPlan>();
@@ -209,6 +231,7 @@ TEST_F(WorkerTest, TheRowsAPlanWantsCapturedGoToTheSinkWithTheirRange) {
   EXPECT_EQ(reads[0].count, 2);
   EXPECT_FALSE(reads[0].final_norm);
   EXPECT_TRUE(reads[1].final_norm);
+  EXPECT_EQ(sink.stream, GetParam() ? stream : nullptr);
 }
 
 TEST_F(WorkerTest, AWorkerThatNeverRanEndsQuietly) {

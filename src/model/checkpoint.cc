@@ -45,6 +45,10 @@ bool is_float(files::Encoding encoding) {
   }
 }
 
+constexpr const char* kScaleSuffix = "_scale_inv";
+
+std::int64_t blocks_of(std::int64_t extent) { return (extent + kScaleBlock - 1) / kScaleBlock; }
+
 // GGUF keeps llama-3's scaled frequencies as one divisor per frequency.
 Status read_divisors(const files::TensorSource& source, const std::string& file, ModelConfig& config) {
   const files::TensorInfo* factors = source.find("rope_freqs.weight");
@@ -144,9 +148,29 @@ Status Checkpoint::check_one(Weight weight, std::int64_t layer) const {
     return data_loss(file_ + ": tensor " + wanted + " has shape " + files::to_string(found->shape) +
                      ", the configuration demands " + files::to_string(shape(weight)));
   }
+  if (found->encoding == files::Encoding::kF8E4M3) return check_scales(weight, layer);
   if (!is_float(found->encoding)) {
     return data_loss(file_ + ": tensor " + wanted + " is stored as " + std::string(to_string(found->encoding)) +
                      ", which is no supported form of a weight");
+  }
+  return {};
+}
+
+Status Checkpoint::check_scales(Weight weight, std::int64_t layer) const {
+  const std::string wanted = name(weight, layer) + kScaleSuffix;
+  const std::vector<std::int64_t> extents = shape(weight);
+  if (!config_.fp8_blocks || extents.size() != 2 || weight == Weight::kEmbedding || weight == Weight::kHead) {
+    return data_loss(file_ + ": tensor " + name(weight, layer) +
+                     " is stored as F8_E4M3: only matrices of layers may be, and the configuration must have a "
+                     "quantization_config");
+  }
+  const files::TensorInfo* found = source_->find(wanted);
+  if (found == nullptr) return data_loss(file_ + ": tensor " + wanted + " is missing");
+  const std::vector<std::int64_t> blocks{blocks_of(extents[0]), blocks_of(extents[1])};
+  if (found->shape != blocks || !is_float(found->encoding) || files::block_elements(found->encoding) != 1) {
+    return data_loss(file_ + ": tensor " + wanted + " has shape " + files::to_string(found->shape) + " as " +
+                     std::string(to_string(found->encoding)) + ", floats of shape " + files::to_string(blocks) +
+                     " are demanded");
   }
   return {};
 }
@@ -156,6 +180,7 @@ Status Checkpoint::check_tensors() const {
   std::unordered_set<std::string> known;
   for_each_weight([&](Weight weight, std::int64_t layer) {
     known.insert(name(weight, layer));
+    if (config_.fp8_blocks) known.insert(name(weight, layer) + kScaleSuffix);
     if (status.ok()) status = check_one(weight, layer);
   });
   LEVADA_RETURN_IF_ERROR(status);
@@ -172,6 +197,11 @@ const files::TensorInfo& Checkpoint::tensor(Weight weight, std::int64_t layer) c
   const files::TensorInfo* found = source_->find(name(weight, layer));
   LEVADA_CHECK(found != nullptr, "every needed tensor was found at open");
   return *found;
+}
+
+const files::TensorInfo* Checkpoint::block_scales(Weight weight, std::int64_t layer) const {
+  if (tensor(weight, layer).encoding != files::Encoding::kF8E4M3) return nullptr;
+  return source_->find(name(weight, layer) + kScaleSuffix);
 }
 
 std::int64_t Checkpoint::parameters() const {

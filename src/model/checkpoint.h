@@ -29,6 +29,8 @@ enum class Weight : std::uint8_t {
   kKNorm,
 };
 
+inline constexpr std::int64_t kScaleBlock = 128;
+
 class Checkpoint {
  public:
   // `path`: a GGUF file or a Hugging Face folder.
@@ -41,6 +43,9 @@ class Checkpoint {
   const files::TensorSource& source() const { return *source_; }
   // `layer` is ignored for the first three. REQUIRES: the configuration has that weight.
   const files::TensorInfo& tensor(Weight weight, std::int64_t layer = 0) const;
+  // The scales of a weight's 128 x 128 blocks, [rows / 128, columns / 128] rounded up; null unless it is float8_e4m3. What
+  // an element means is its number times its block's scale.
+  const files::TensorInfo* block_scales(Weight weight, std::int64_t layer = 0) const;
   // Elements of all weights.
   std::int64_t parameters() const;
   // Hash over names, shapes, encodings and sampled bytes of every tensor (law 8).
@@ -56,6 +61,7 @@ class Checkpoint {
   void for_each_weight(Visit visit) const;
   Status check_tensors() const;
   Status check_one(Weight weight, std::int64_t layer) const;
+  Status check_scales(Weight weight, std::int64_t layer) const;
 
   std::unique_ptr<files::TensorSource> source_;
   ModelConfig config_;

@@ -32,11 +32,19 @@ std::int64_t file_row(const ModelConfig& config, Weight weight, std::int64_t row
   return head * d + within % (d / 2) * 2 + within / (d / 2);
 }
 
+// Multiplies a row of numbers by the scales of its blocks.
+void apply_scales(const files::TensorInfo& scales, std::int64_t row, std::vector<float>& numbers) {
+  std::vector<float> factors(static_cast<std::size_t>(scales.shape[1]));
+  files::decode_to_f32(scales, row / kScaleBlock * scales.shape[1], scales.shape[1], factors.data());
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] *= factors[i / kScaleBlock];
+}
+
 }  // namespace
 
 void read_rows(const Checkpoint& checkpoint, Weight weight, std::int64_t layer, std::int64_t first, std::int64_t count,
                DType dtype, kernels::ThreadPool& pool, void* out) {
   const files::TensorInfo& info = checkpoint.tensor(weight, layer);
+  const files::TensorInfo* const scales = checkpoint.block_scales(weight, layer);
   const bool is_matrix = info.shape.size() == 2;
   const std::int64_t width = is_matrix ? info.shape[1] : 1;
   const auto row_bytes = static_cast<std::size_t>(width) * bytes_of(dtype);
@@ -45,6 +53,7 @@ void read_rows(const Checkpoint& checkpoint, Weight weight, std::int64_t layer, 
     std::vector<float> row(static_cast<std::size_t>(width));
     for (std::int64_t r = begin; r < end; ++r) {
       files::decode_to_f32(info, file_row(checkpoint.config(), weight, first + r) * width, width, row.data());
+      if (scales != nullptr) apply_scales(*scales, first + r, row);
       narrow(row, dtype, static_cast<std::byte*>(out) + static_cast<std::size_t>(r) * row_bytes);
     }
   });
@@ -54,6 +63,27 @@ void read_rows(const Checkpoint& checkpoint, Weight weight, std::int64_t layer, 
 void CheckpointSource::read(Weight weight, std::int64_t layer, std::int64_t first, std::int64_t count, DType dtype,
                             void* out) {
   read_rows(checkpoint_, weight, layer, first, count, dtype, pool_, out);
+}
+
+bool CheckpointSource::is_f8(Weight weight, std::int64_t layer) const {
+  return checkpoint_.block_scales(weight, layer) != nullptr;
+}
+
+void CheckpointSource::read_f8(Weight weight, std::int64_t layer, std::int64_t first, std::int64_t count, void* out) {
+  const files::TensorInfo& info = checkpoint_.tensor(weight, layer);
+  LEVADA_CHECK(is_f8(weight, layer) && first >= 0 && count >= 0 && first + count <= info.shape[0], "rows of f8");
+  const auto width = static_cast<std::size_t>(info.shape[1]);
+  std::memcpy(out, info.bytes.data() + static_cast<std::size_t>(first) * width,
+              static_cast<std::size_t>(count) * width);
+  if (first + count == info.shape[0]) checkpoint_.source().drop_resident(info);
+}
+
+std::vector<float> CheckpointSource::scales(Weight weight, std::int64_t layer) {
+  const files::TensorInfo* const info = checkpoint_.block_scales(weight, layer);
+  LEVADA_CHECK(info != nullptr, "scales of an f8 weight");
+  std::vector<float> all(static_cast<std::size_t>(info->elements()));
+  files::decode_to_f32(*info, 0, info->elements(), all.data());
+  return all;
 }
 
 void CheckpointSource::fill_cos_sin(float* out) {

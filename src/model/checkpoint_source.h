@@ -17,6 +17,9 @@ class CheckpointSource final : public DecoderSource {
   const ModelConfig& config() const override { return checkpoint_.config(); }
   const core::ModelInfo& info() const override { return info_; }
   void read(Weight weight, std::int64_t layer, std::int64_t first, std::int64_t count, DType dtype, void* out) override;
+  bool is_f8(Weight weight, std::int64_t layer) const override;
+  void read_f8(Weight weight, std::int64_t layer, std::int64_t first, std::int64_t count, void* out) override;
+  std::vector<float> scales(Weight weight, std::int64_t layer) override;
   void fill_cos_sin(float* out) override;
 
  private:

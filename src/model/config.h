@@ -39,6 +39,8 @@ struct ModelConfig {
   bool qk_norm = false;  // qwen3
   // Rows of attn_q and attn_k are stored pair by pair (GGUF llama) instead of half by half.
   bool paired_rows = false;
+  // The matrices of the layers may be stored as float8_e4m3 with a scale for each block of 128 x 128 (Hugging Face's "fp8").
+  bool fp8_blocks = false;
   RopeConfig rope;
   std::vector<core::Token> eos;
   // Everything that changes the result besides the weights, for the cache identity.

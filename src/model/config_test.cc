@@ -93,13 +93,30 @@ TEST_F(HfConfig, WhatIsNotImplementedIsRefusedByName) {
   expect_refused({{"attention_bias", true}}, "attention_bias");
   expect_refused({{"mlp_bias", true}}, "mlp_bias");
   expect_refused({{"hidden_act", "gelu"}}, "hidden_act");
-  expect_refused({{"quantization_config", {{"quant_method", "fp8"}}}}, "quantization_config");
+  expect_refused({{"quantization_config", {{"quant_method", "awq"}}}}, "quantization_config.quant_method");
   expect_refused({{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}}, "rope_scaling.rope_type");
   expect_refused({{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}}, "rope_parameters");
   expect_refused({{"partial_rotary_factor", 0.5}}, "partial_rotary_factor");
   expect_refused({{"use_sliding_window", true}, {"sliding_window", 32}, {"max_window_layers", 1}},
                  "use_sliding_window");
   expect_refused({{"layer_types", {"full_attention", "sliding_attention"}}}, "layer_types");
+}
+
+TEST_F(HfConfig, Float8InBlocksOf128IsReadAndOtherFormsOfItAreRefused) {
+  const json blocks = {{"quant_method", "fp8"}, {"fmt", "e4m3"}, {"weight_block_size", {128, 128}}};
+  const auto changed = [&](const char* key, const json& value) {
+    json object = blocks;
+    object[key] = value;
+    return json{{"quantization_config", object}};
+  };
+  EXPECT_FALSE(read(json::object())->fp8_blocks);
+  EXPECT_TRUE(read({{"quantization_config", blocks}})->fp8_blocks);
+  EXPECT_TRUE(read(changed("activation_scheme", "dynamic"))->fp8_blocks);
+  EXPECT_TRUE(read(changed("modules_to_not_convert", {"lm_head"}))->fp8_blocks);
+  expect_refused(changed("activation_scheme", "static"), "quantization_config.activation_scheme");
+  expect_refused(changed("fmt", "e5m2"), "quantization_config.fmt");
+  expect_refused(changed("weight_block_size", {1, 128}), "quantization_config.weight_block_size");
+  expect_refused({{"quantization_config", {{"quant_method", "fp8"}}}}, "quantization_config.weight_block_size");
 }
 
 TEST_F(HfConfig, AWindowThatNoLayerUsesIsHarmless) {

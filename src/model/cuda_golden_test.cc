@@ -1,5 +1,6 @@
 // The tiny checkpoints on a GPU, in float32 and bfloat16, and the CUDA device itself. Fails where there is no GPU.
 #include "device/layer_ready.h"
+#include "model/fp8_checkpoint_test.h"
 #include "model/model_support_test.h"
 
 namespace levada::model {
@@ -76,6 +77,87 @@ TEST_P(CudaGolden, AMixedBatchOfChunksAndDecodeRowsEqualsWhole) {
 INSTANTIATE_TEST_SUITE_P(Families, CudaGolden, testing::Values("llama", "qwen3"),
                          [](const auto& info) { return info.param; });
 
+// The same prompt over a checkpoint's logits in float32 on the CPU, and as `options` say on the GPU.
+double error_on_gpu(const std::filesystem::path& reference, const std::filesystem::path& path, ModelOptions options,
+                    const std::string& backend) {
+  const auto logits = [](const std::filesystem::path& p, const ModelOptions& o, device::Device& device,
+                         std::string* which) {
+    Bench bench(p, o, device);
+    *which = bench.model->backend();
+    std::mt19937 bits(3);
+    std::vector<core::Token> tokens(150);
+    for (core::Token& token : tokens) token = static_cast<core::Token>(bits() % 384);
+    Sequence sequence = bench.sequence(tokens);
+    bench.run(PlanBuilder().add(sequence, 100).plan());
+    std::vector<float> all = bench.run(PlanBuilder().add(sequence, 49).plan()).values;
+    const Matrix last = bench.run(PlanBuilder().add(sequence, 1).plan());
+    all.insert(all.end(), last.values.begin(), last.values.end());
+    return all;
+  };
+  auto cpu = std::move(device::open_device(device::DeviceKind::kCpu)).value();
+  auto gpu = open_gpu();
+  std::string which;
+  const std::vector<float> wanted = logits(reference, in_float32(), *cpu, &which);
+  const std::vector<float> got = logits(path, options, *gpu, &which);
+  EXPECT_NE(which.find(backend), std::string::npos) << which;
+  return relative_error(got, wanted);
+}
+
+ModelOptions in_bfloat16(const std::string& kv = "auto") {
+  ModelOptions options;
+  options.dtype = "bfloat16";
+  options.kv_cache_dtype = kv;
+  return options;
+}
+
+TEST(CudaFloat8, WeightsInBlocksGiveNearlyWhatTheirMeaningGives) {
+  const Fp8Folder folder;
+  const double as_stored = error_on_gpu(folder.plain(), folder.float8(), in_bfloat16(), "float8 weights");
+  const double converted = error_on_gpu(folder.plain(), folder.plain(), in_bfloat16(), "decode graphs");
+  EXPECT_LT(as_stored, 0.08) << "activations are float8, too; bfloat16 alone: " << converted;
+  EXPECT_LT(converted, 0.03);
+}
+
+TEST(CudaFloat8, BlocksThatNoProductTakesAreConvertedAndTheLogitsStay) {
+  const Fp8Folder cut(/*intermediate=*/200);
+  EXPECT_LT(error_on_gpu(cut.plain(), cut.float8(), in_bfloat16(), "float8 weights"), 0.08) << "q, k, v, o are kept";
+}
+
+TEST(CudaFloat8, AKvCacheOfFloat8StaysNear) {
+  const Fp8Folder folder;
+  EXPECT_LT(error_on_gpu(folder.plain(), folder.plain(), in_bfloat16("fp8_e4m3"), "float8 KV cache"), 0.06);
+  ModelOptions wide = in_float32();
+  wide.kv_cache_dtype = "fp8_e4m3";
+  EXPECT_LT(error_on_gpu(folder.plain(), folder.plain(), wide, "float8 KV cache"), 0.05);
+}
+
+// The manifest's file of a folder; empty if it holds none.
+std::filesystem::path only_file(const std::filesystem::path& folder) {
+  std::filesystem::path file;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) file = entry.path();
+  return file;
+}
+
+TEST(CudaWarmup, TheSecondStartMeasuresNothingAndADamagedManifestIsReplaced) {
+  const test::TemporaryFolder folder;
+  auto device = open_gpu();
+  ModelOptions options = in_bfloat16();
+  options.warmup_folder = folder.path() / "made";
+  const auto start = [&] { return load_model(vectors() / "tiny" / "qwen3", options, *device).ok(); };
+  ASSERT_TRUE(start());
+  const std::filesystem::path file = only_file(folder.path() / "made");
+  ASSERT_FALSE(file.empty());
+  const auto written = std::filesystem::last_write_time(file);
+  const auto bytes = std::filesystem::file_size(file);
+  EXPECT_GT(bytes, 1000u);
+  ASSERT_TRUE(start());
+  EXPECT_EQ(std::filesystem::last_write_time(file), written) << "nothing was measured, so nothing was written";
+  std::filesystem::resize_file(file, bytes / 2);
+  ASSERT_TRUE(start());
+  EXPECT_NEAR(static_cast<double>(std::filesystem::file_size(file)), static_cast<double>(bytes), 0.2 * bytes);
+  EXPECT_EQ(only_file(folder.path() / "made"), file) << "one file, no leftovers";
+}
+
 TEST(CudaDevice, MemoryIsZeroedAndCopiesAreOrderedByEvents) {
   auto device = open_gpu();
   EXPECT_GT(device->free_bytes(), 0);
@@ -148,6 +230,7 @@ class FaultyDevice final : public device::Device {
 int outlive_a_kept_error() {
   FaultyDevice device;
   auto model = std::move(load_model(vectors() / "tiny" / "llama", in_float32(), device)).value();
+  auto first = std::move(model->make_kv_pool(16)).value();  // the decode graphs are recorded over this one
   device.faulty_from_bytes = 1;
   auto pool = std::move(model->make_kv_pool(16)).value();
   device.faulty_from_bytes = SIZE_MAX;

@@ -53,6 +53,7 @@ class DecoderModel final : public Model {
         shape_(shape_of(config_)),
         layout_(gqa_layout(config_, parts_.kv_dtype, parts_.page_size_tokens)),
         device_(device),
+        stream_(std::move(device.make_stream()).value()),
         weights_(load_weights(*parts_.checkpoint, nn::scalar_type(parts_.info.weight_dtype), *parts_.backend,
                               parts_.host->pool)),
         head_(weights_.final_norm, config_.norm_eps, weights_.head),
@@ -60,6 +61,7 @@ class DecoderModel final : public Model {
         workspace_(shape_, *parts_.backend) {}
 
   const core::ModelInfo& info() const override { return parts_.info; }
+  const device::Device& device() const override { return device_; }
   const core::KvLayout& kv_layout() const override { return layout_; }
   std::string backend() const override {
     const std::string threads = std::to_string(parts_.host->pool.threads());
@@ -81,6 +83,7 @@ class DecoderModel final : public Model {
   nn::GqaShape shape_;
   core::KvLayout layout_;
   device::Device& device_;
+  const std::unique_ptr<device::Stream> stream_;
   Weights weights_;
   nn::LmHead head_;
   at::Tensor cos_sin_;
@@ -116,6 +119,11 @@ class DecoderForward final : public Forward {
   }
 
   device::TensorView hidden() const override { return nn::view(model_.workspace_.hidden); }
+
+  Result<DeviceRows> device_rows(std::int32_t first, std::int32_t count, bool final_norm) override {
+    LEVADA_ASSIGN_OR_RETURN(const device::TensorView rows, host_rows(first, count, final_norm));  // the device's own
+    return DeviceRows{rows, model_.stream_.get()};
+  }
 
   Result<device::TensorView> host_rows(std::int32_t first, std::int32_t count, bool final_norm) override {
     LEVADA_CHECK(first >= 0 && count > 0 && first + count <= model_.workspace_.hidden.size(0), "rows of this step");

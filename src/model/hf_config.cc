@@ -67,9 +67,6 @@ void refuse_unsupported(JsonFields& fields, const nlohmann::json& object, std::i
   }
   const std::string activation = fields.text("hidden_act", "silu");
   if (activation != "silu") fields.refuse("hidden_act", "\"" + activation + "\" is not supported; silu is");
-  if (fields.has("quantization_config")) {
-    fields.refuse("quantization_config", "quantised safetensors are not supported; use bf16 weights or a GGUF file");
-  }
   const bool uses_window = fields.boolean("use_sliding_window", false) && fields.has("sliding_window");
   if (uses_window && fields.integer("max_window_layers", 0) < layers) {
     fields.refuse("use_sliding_window", "sliding-window attention is not supported");
@@ -80,6 +77,23 @@ void refuse_unsupported(JsonFields& fields, const nlohmann::json& object, std::i
       if (type != "full_attention") fields.refuse("layer_types", type.dump() + " is not supported; full_attention is");
     }
   }
+}
+
+// Of the forms of quantised checkpoints, "fp8" in blocks of 128 x 128 with activations quantised as they come.
+Status read_quantization(JsonFields& fields, const std::string& file, ModelConfig& config) {
+  const nlohmann::json* const object = fields.object("quantization_config");
+  if (object == nullptr) return {};
+  JsonFields own(*object, file, "quantization_config.");
+  const auto only = [&](const char* key, const std::string& found, const std::string& supported) {
+    if (found != supported) own.refuse(key, "\"" + found + "\" is not supported; " + supported + " is");
+  };
+  only("quant_method", own.text("quant_method", ""), "fp8");
+  only("fmt", own.text("fmt", "e4m3"), "e4m3");
+  only("activation_scheme", own.text("activation_scheme", "dynamic"), "dynamic");
+  const auto block = object->find("weight_block_size");
+  only("weight_block_size", block == object->end() ? "absent" : block->dump(), "[128,128]");
+  config.fp8_blocks = own.status().ok();
+  return own.status();
 }
 
 // An id or a list of ids.
@@ -123,6 +137,7 @@ Result<ModelConfig> read_hf_config(const std::filesystem::path& folder) {
   const std::int64_t divided = config.heads > 0 ? config.hidden / config.heads : 0;
   config.head_dim = fields.integer("head_dim", config.qk_norm ? 128 : divided);
   refuse_unsupported(fields, object, config.layers);
+  LEVADA_RETURN_IF_ERROR(read_quantization(fields, file, config));
   LEVADA_RETURN_IF_ERROR(read_rope(fields, file, config));
   LEVADA_RETURN_IF_ERROR(read_eos(object, file, config.eos));
 

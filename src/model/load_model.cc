@@ -20,6 +20,7 @@ Result<DType> parse_dtype(const std::string& text, const char* option, DType aut
   if (text == "float32") return DType::kF32;
   if (text == "bfloat16") return DType::kBF16;
   if (text == "float16" && cuda) return DType::kF16;
+  if (text == "fp8_e4m3" && cuda && std::string_view(option) == "kv_cache_dtype") return DType::kF8E4M3;
   return invalid_argument("\"" + text + "\" is not supported" + (cuda ? "" : " on the CPU") + "; auto, float32" +
                               (cuda ? ", float16" : "") + " and bfloat16 are",
                           option);
@@ -89,12 +90,16 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, con
   auto host = std::make_unique<HostKernels>(options.threads > 0 ? options.threads : available_cores());
   core::ModelInfo info = describe(checkpoint, path.string(), options, weights);
   if (cuda) {
-    if (kv != weights) return invalid_argument("on CUDA the KV cache has the weights' type", "kv_cache_dtype");
+    if (kv != weights && kv != DType::kF8E4M3) {
+      return invalid_argument("on CUDA the KV cache has the weights' type or fp8_e4m3", "kv_cache_dtype");
+    }
     CheckpointSource source(checkpoint, std::move(info), host->pool);
-    return make_cuda_model(
-        source,
-        {.dtype = weights, .page_size_tokens = options.page_size_tokens, .warmup_folder = options.warmup_folder},
-        device);
+    return make_cuda_model(source,
+                           {.dtype = weights,
+                            .f8_kv = kv == DType::kF8E4M3,
+                            .page_size_tokens = options.page_size_tokens,
+                            .warmup_folder = options.warmup_folder},
+                           device);
   }
 
   DecoderParts parts;

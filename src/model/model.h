@@ -27,7 +27,7 @@ inline constexpr std::int32_t kMaxPageSizeTokens = 1024;
 
 struct ModelOptions {
   std::string dtype = "auto";           // weights: float32, bfloat16, auto (as stored; bfloat16 for GGUF)
-  std::string kv_cache_dtype = "auto";  // auto: bfloat16 for bfloat16 weights, float32 for float32
+  std::string kv_cache_dtype = "auto";  // auto: bfloat16 for bfloat16 weights, float32 for float32; CUDA: fp8_e4m3
   std::int32_t page_size_tokens = 16;
   std::int32_t context_length_tokens = 0;  // 0: the checkpoint's
   int threads = 0;                         // CPU kernels; 0: all cores of the affinity mask
@@ -56,6 +56,13 @@ class SampledTokens {
 };
 std::unique_ptr<SampledTokens> ready_tokens(std::vector<core::Token> tokens);
 
+// Hidden states where they were computed: ready in the order of `stream`, on which what the step launches next
+// overwrites them.
+struct DeviceRows {
+  device::TensorView rows;
+  device::Stream* stream;
+};
+
 class Forward {
  public:
   virtual ~Forward() = default;
@@ -64,8 +71,9 @@ class Forward {
   virtual Status all_layers() = 0;
   // [rows, hidden_size] f32 (CPU) or the compute dtype (CUDA), valid until the next call.
   virtual device::TensorView hidden() const = 0;
-  // Rows [first, first + count) in host memory: [count, hidden_size] f32, valid until the next call. As hidden() has
-  // them, or, once the last layer has run, after the final norm.
+  // Rows [first, first + count) of hidden(), or, once the last layer has run, of what the final norm makes of them.
+  virtual Result<DeviceRows> device_rows(std::int32_t first, std::int32_t count, bool final_norm) = 0;
+  // The same in host memory: [count, hidden_size] f32, valid until the next call.
   virtual Result<device::TensorView> host_rows(std::int32_t first, std::int32_t count, bool final_norm) = 0;
   // Final norm and lm_head for the given rows. f32 [rows.size(), vocab_size] in host memory, valid until the next call.
   virtual Result<device::TensorView> logits(std::span<const std::int32_t> rows) = 0;
@@ -83,6 +91,8 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual const core::ModelInfo& info() const = 0;
+  // That computes it.
+  virtual const device::Device& device() const = 0;
   virtual const core::KvLayout& kv_layout() const = 0;
   virtual Result<std::unique_ptr<KvPool>> make_kv_pool(std::int32_t pages) = 0;
   // True if steps may be begun before the tokens of the step before have been waited for: then begin() itself takes

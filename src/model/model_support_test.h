@@ -112,6 +112,7 @@ class Bench {
     }
     return s;
   }
+  void give_back(const Sequence& s) { free_.insert(free_.end(), s.pages.rbegin(), s.pages.rend()); }
   // Runs a plan; the logits of its samples, hidden states of every layer through `seen`.
   Matrix run(const core::StepPlan& plan, const std::function<void(int, device::TensorView)>& seen = {}) {
     auto forward = std::move(model->begin(plan, *pool)).value();

@@ -134,6 +134,9 @@ class Arena {
   Result<std::pair<LeaseId, ObjectInfo>> lease(std::string_view key, std::int64_t ttl_us, std::uint64_t incarnation);
   // An unknown id (expired, given back earlier) is ignored.
   void unlease(LeaseId id);
+  bool is_leased(LeaseId id) const;
+  // As view(key); removed objects too, as long as the lease stands. kNotFound once it has ended.
+  Result<ObjectView> view_of(LeaseId id);
 
   // A process that reads through a mapping of memory(); its slots hold objects until drop_reader().
   struct Reader {
@@ -151,6 +154,8 @@ class Arena {
   void count_copy_error();
 
   const MemoryFile& memory() const { return memory_; }
+  // The memory of all objects.
+  std::span<std::byte> data() { return data_; }
   // Frees first what nobody holds any more.
   ArenaStats stats();
   // Aborts if the bookkeeping contradicts itself.
@@ -178,6 +183,7 @@ class Arena {
   Status check_reservation_locked(std::string_view key, std::uint64_t bytes);
   Result<Slot> try_reserve_locked(std::string_view key, std::uint64_t bytes, Turn& turn);
   Result<ArenaObject*> readable_locked(std::string_view key, std::uint64_t incarnation);
+  ObjectView view_locked(ArenaObject& object);
   Result<ObjectInfo> seal(ArenaObject& object, std::uint64_t checksum);
   void drop_slot(ArenaObject& object);
   void unpin(ArenaObject& object);

@@ -46,9 +46,13 @@ Result<ArenaObject*> Arena::readable_locked(std::string_view key, std::uint64_t 
 Result<ObjectView> Arena::view(std::string_view key, std::uint64_t incarnation) {
   std::lock_guard lock(mutex_);
   LEVADA_ASSIGN_OR_RETURN(ArenaObject* const object, readable_locked(key, incarnation));
-  ++object->views;
+  return view_locked(*object);
+}
+
+ObjectView Arena::view_locked(ArenaObject& object) {
+  ++object.views;
   ++counters_.views;
-  return ObjectView(bytes_of(*object), object->info, std::make_unique<ViewHold>(*this, *object));
+  return ObjectView(bytes_of(object), object.info, std::make_unique<ViewHold>(*this, object));
 }
 
 void Arena::unpin(ArenaObject& object) {
@@ -139,6 +143,20 @@ void Arena::unlease(LeaseId id) {
   leases_.erase(there);
   --object.leases;
   free_if_unheld_locked(object);
+}
+
+bool Arena::is_leased(LeaseId id) const {
+  std::lock_guard lock(mutex_);
+  const auto there = leases_.find(id);
+  return there != leases_.end() && there->second.expires_us > clock_.now_us();
+}
+
+Result<ObjectView> Arena::view_of(LeaseId id) {
+  std::lock_guard lock(mutex_);
+  const auto there = leases_.find(id);
+  if (there == leases_.end() || there->second.expires_us <= clock_.now_us())
+    return not_found("the lease has ended", "lease");
+  return view_locked(*there->second.object);
 }
 
 Result<Arena::Reader> Arena::add_reader() {

@@ -117,6 +117,7 @@ ClientChannel::Outcome ClientChannel::attempt(const Request& request, std::span<
                     .body_bytes = request.body.size(),
                     .first = request.first,
                     .second = request.second,
+                    .third = request.third,
                     .incarnation = request.incarnation};
   std::array<std::byte, kFrameBytes + kMaxTextBytes> head;
   const auto encoded = encode(frame);
@@ -216,6 +217,19 @@ void ClientChannel::tell(Op op, std::uint64_t first) {
   if (!socket_.valid()) return;
   if (send_all(socket_, encode(Frame{.op = op, .id = next_id_++, .first = first}), {}) != Outcome::kDone)
     socket_.reset();
+}
+
+void ClientChannel::hang_up() {
+  std::lock_guard lock(mutex_);
+  socket_.reset();
+}
+
+sockaddr_storage ClientChannel::peer(socklen_t& length) const {
+  std::lock_guard lock(mutex_);
+  sockaddr_storage address{};
+  length = sizeof address;
+  if (::getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) length = 0;
+  return address;
 }
 
 bool ClientChannel::alive() {

@@ -33,7 +33,7 @@ class ClientChannel {
     std::string_view text = {};
     std::span<const std::byte> body = {};
     std::uint8_t flags = 0;
-    std::uint64_t first = 0, second = 0;
+    std::uint64_t first = 0, second = 0, third = 0;
     std::uint64_t incarnation = 0;
     std::int64_t wait_us = 0;  // that the server may take before it reads on
   };
@@ -60,6 +60,10 @@ class ClientChannel {
   void tell(Op op, std::uint64_t first = 0);
   // Closes the connection if the server has; no wait, one system call.
   bool alive();
+  // Closes the connection, and so ends all that the server holds for it.
+  void hang_up();
+  // Of the server, as connected; without a length if not connected.
+  sockaddr_storage peer(socklen_t& length) const;
 
   std::uint64_t incarnation() const;
   std::uint64_t capacity_bytes() const;

@@ -1,5 +1,5 @@
-// What every backend must do, the same test for each: in the owner's process, through shared memory, over TCP; and the same
-// three of an arena on a device, here the CPU twin.
+// What every backend must do, the same test for each: in the owner's process, through shared memory, over TCP and UCX; and
+// the same of an arena on a device, here the CPU twin.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -19,15 +19,24 @@ struct Backend {
 
 std::unique_ptr<ObjectStore> open_local(ServedArena& served) { return std::make_unique<LocalStore>(*served.arena); }
 std::unique_ptr<ObjectStore> open_mapped(ServedArena& served) { return served.client(served.server->shm_url()); }
+std::unique_ptr<ObjectStore> open_ucx(ServedArena& served) { return served.client(served.server->ucx_url()); }
 std::unique_ptr<ObjectStore> open_tcp(ServedArena& served) { return served.client(served.server->tcp_url()); }
 
 class ConformanceTest : public ::testing::TestWithParam<Backend> {
  protected:
-  void SetUp() override { store_ = GetParam().open(served_); }
+  void SetUp() override {
+    const bool over_ucx = GetParam().open == open_ucx;
+    if (over_ucx && !ucx_is_there()) GTEST_SKIP() << "built without UCX";
+    ServerOptions options;
+    if (over_ucx) options.ucx_url = "ucx://127.0.0.1:0";
+    served_ = std::make_unique<ServedArena>(8 << 20, options, GetParam().on_device ? device_.get() : nullptr);
+    store_ = GetParam().open(*served_);
+  }
   void TearDown() override {
     store_.reset();
-    EXPECT_TRUE(served_.eventually([&] { return served_.arena->stats().views == 0; }));
-    served_.arena->check_invariants();
+    if (served_ == nullptr) return;
+    EXPECT_TRUE(served_->eventually([&] { return served_->arena->stats().views == 0; }));
+    served_->arena->check_invariants();
   }
   std::vector<std::byte> read(std::string_view key, std::size_t bytes) {
     std::vector<std::byte> to(bytes);
@@ -37,19 +46,21 @@ class ConformanceTest : public ::testing::TestWithParam<Backend> {
   }
 
   std::unique_ptr<device::Device> device_ = device::make_cpu_device();
-  ServedArena served_{8 << 20, {}, GetParam().on_device ? device_.get() : nullptr};
+  std::unique_ptr<ServedArena> served_;
   std::unique_ptr<ObjectStore> store_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Backends, ConformanceTest,
                          ::testing::Values(Backend{"local", false, open_local}, Backend{"shm", false, open_mapped},
-                                           Backend{"tcp", false, open_tcp}, Backend{"local_device", true, open_local},
-                                           Backend{"nvlink", true, open_mapped}, Backend{"tcp_device", true, open_tcp}),
+                                           Backend{"tcp", false, open_tcp}, Backend{"ucx", false, open_ucx},
+                                           Backend{"local_device", true, open_local},
+                                           Backend{"nvlink", true, open_mapped}, Backend{"tcp_device", true, open_tcp},
+                                           Backend{"ucx_device", true, open_ucx}),
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(ConformanceTest, HasTheFourOperationsAndNeverEvictsWhatIsPinned) {
   EXPECT_TRUE(check_capabilities(store_->capabilities()).ok());
-  EXPECT_EQ(store_->incarnation(), served_.arena->incarnation());
+  EXPECT_EQ(store_->incarnation(), served_->arena->incarnation());
   EXPECT_NE(store_->incarnation(), kAnyIncarnation);
 }
 
@@ -87,7 +98,7 @@ TEST_P(ConformanceTest, SeveralAreRemovedInTheOrderAskedFor) {
   ASSERT_TRUE(outcomes.ok());
   for (std::size_t i = 0; i < keys.size(); ++i)
     EXPECT_EQ((*outcomes)[i], i == 7 ? RemoveOutcome::kAbsent : RemoveOutcome::kFreed) << i;
-  EXPECT_EQ(served_.arena->stats().used_bytes, 0u);
+  EXPECT_EQ(served_->arena->stats().used_bytes, 0u);
 }
 
 TEST_P(ConformanceTest, AnAbsentObjectIsAnAnswerNotAFailure) {
@@ -119,7 +130,7 @@ TEST_P(ConformanceTest, B32TheSecondWriterOfAKeyIsToldAndTheFirstBytesStay) {
     EXPECT_EQ(second.code(), StatusCode::kAlreadyExists) << second.to_string();
     EXPECT_EQ(read(key, bytes), pattern(bytes, 1));
   }
-  EXPECT_EQ(served_.arena->stats().clashes, 2u);
+  EXPECT_EQ(served_->arena->stats().clashes, 2u);
 }
 
 // B19 and fault 24: "already gone" is not a failure.
@@ -128,8 +139,8 @@ TEST_P(ConformanceTest, B19RemovingIsIdempotentAndFreesAtOnce) {
   EXPECT_EQ(*store_->remove("a"), RemoveOutcome::kFreed);
   EXPECT_EQ(*store_->remove("a"), RemoveOutcome::kAbsent);
   EXPECT_EQ(*store_->remove("never there"), RemoveOutcome::kAbsent);
-  EXPECT_EQ(served_.arena->stats().used_bytes, 0u);
-  EXPECT_EQ(served_.arena->stats().free_unknown, 2u);
+  EXPECT_EQ(served_->arena->stats().used_bytes, 0u);
+  EXPECT_EQ(served_->arena->stats().free_unknown, 2u);
   ASSERT_TRUE(store_->put_from("a", pattern(1000, 9)).ok()) << "a removed key may be written again";
   EXPECT_EQ(read("a", 1000), pattern(1000, 9));
 }
@@ -157,11 +168,11 @@ TEST_P(ConformanceTest, B31ARemovedObjectIsRefusedAtOnceAndCountedUntilItsLeaseI
   EXPECT_EQ(store_->lease("k", 0).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(*store_->remove("k"), RemoveOutcome::kStillRead) << "asked again, it still counts";
   EXPECT_EQ(store_->put_from("k", pattern(5000, 2)).code(), StatusCode::kAlreadyExists);
-  EXPECT_EQ(served_.arena->stats().lingering, 1u);
+  EXPECT_EQ(served_->arena->stats().lingering, 1u);
 
   lease->release();
   EXPECT_EQ(*store_->remove("k"), RemoveOutcome::kAbsent);
-  EXPECT_EQ(served_.arena->stats().used_bytes, 0u);
+  EXPECT_EQ(served_->arena->stats().used_bytes, 0u);
 }
 
 TEST_P(ConformanceTest, B31TheBytesUnderAViewAreNeverUsedAnew) {
@@ -186,8 +197,8 @@ TEST_P(ConformanceTest, ALeaseEndsWithItsTime) {
   auto lease = store_->lease("k", 20'000);
   ASSERT_TRUE(lease.ok());
   EXPECT_EQ(*store_->remove("k"), RemoveOutcome::kStillRead);
-  EXPECT_TRUE(served_.eventually([&] { return *store_->remove("k") == RemoveOutcome::kAbsent; }));
-  EXPECT_EQ(served_.arena->stats().leases_expired, 1u);
+  EXPECT_TRUE(served_->eventually([&] { return *store_->remove("k") == RemoveOutcome::kAbsent; }));
+  EXPECT_EQ(served_->arena->stats().leases_expired, 1u);
   EXPECT_EQ(store_->lease("k", -1).status().code(), StatusCode::kInvalidArgument);
 }
 
@@ -216,7 +227,7 @@ TEST_P(ConformanceTest, KeysOfTheWrongLengthAreRefused) {
 }
 
 TEST_P(ConformanceTest, Fault28AnObjectLargerThanTheArenaIsRefusedAtOnceWithBothSizes) {
-  const std::uint64_t capacity = served_.arena->capacity_bytes();
+  const std::uint64_t capacity = served_->arena->capacity_bytes();
   const Status status = store_->put_from("k", pattern(capacity + 1), {.wait_us = 10'000'000});
   EXPECT_EQ(status.code(), StatusCode::kPayloadTooLarge);
   EXPECT_NE(status.message().find(std::to_string(capacity)), std::string::npos) << status.message();
@@ -231,7 +242,7 @@ TEST_P(ConformanceTest, Fault27AFullArenaIsAClearErrorAfterTheWaitAndEverythingG
     EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.to_string();
     EXPECT_NE(status.message().find(std::to_string(4 << 20)), std::string::npos) << status.message();
   }
-  EXPECT_EQ(served_.arena->stats().objects, 1u);
+  EXPECT_EQ(served_->arena->stats().objects, 1u);
   EXPECT_EQ(read("big", 6 << 20), pattern(6 << 20));
   EXPECT_TRUE(store_->put_from("small", pattern(1 << 20)).ok());
 }
@@ -239,8 +250,8 @@ TEST_P(ConformanceTest, Fault27AFullArenaIsAClearErrorAfterTheWaitAndEverythingG
 TEST_P(ConformanceTest, Fault26AFullArenaWaitsForFreesAndThenTakesTheObject) {
   ASSERT_TRUE(store_->put_from("big", pattern(6 << 20)).ok());
   std::thread frees([&] {
-    EXPECT_TRUE(served_.eventually([&] { return served_.arena->stats().waits > 0; }));
-    served_.arena->remove("big");
+    EXPECT_TRUE(served_->eventually([&] { return served_->arena->stats().waits > 0; }));
+    served_->arena->remove("big");
   });
   const Status status = store_->put_from("more", pattern(4 << 20, 3), {.wait_us = 10'000'000});
   frees.join();
@@ -254,15 +265,15 @@ TEST_P(ConformanceTest, T9SixtyFourSamplesThroughASmallArenaAreReadExactlyAndNot
   const auto bytes_of = [](unsigned sample) { return std::size_t{(sample % 7 + 1) * 300'000 + sample * 17}; };
   std::thread producer([&] {
     for (unsigned sample = 0; sample < kSamples; ++sample) {
-      const Status put = served_.arena->put_from("t9/" + std::to_string(sample), pattern(bytes_of(sample), sample),
-                                                 {.wait_us = 60'000'000});
+      const Status put = served_->arena->put_from("t9/" + std::to_string(sample), pattern(bytes_of(sample), sample),
+                                                  {.wait_us = 60'000'000});
       ASSERT_TRUE(put.ok()) << put.to_string();
     }
   });
-  EXPECT_TRUE(served_.eventually([&] { return served_.arena->stats().waits > 0; })) << "it is full before we begin";
+  EXPECT_TRUE(served_->eventually([&] { return served_->arena->stats().waits > 0; })) << "it is full before we begin";
   for (unsigned sample = 0; sample < kSamples; ++sample) {
     const std::string key = "t9/" + std::to_string(sample);
-    ASSERT_TRUE(served_.eventually([&] { return store_->is_exist(key)->has_value(); }));
+    ASSERT_TRUE(served_->eventually([&] { return store_->is_exist(key)->has_value(); }));
     {
       const auto view = store_->view(key);
       ASSERT_TRUE(view.ok()) << view.status().to_string();
@@ -273,7 +284,7 @@ TEST_P(ConformanceTest, T9SixtyFourSamplesThroughASmallArenaAreReadExactlyAndNot
     ASSERT_EQ(*store_->remove(key), RemoveOutcome::kFreed);
   }
   producer.join();
-  const ArenaStats stats = served_.arena->stats();
+  const ArenaStats stats = served_->arena->stats();
   EXPECT_EQ(stats.used_bytes, 0u);
   EXPECT_EQ(stats.largest_free_bytes, stats.capacity_bytes) << "in one piece again";
 }
@@ -294,7 +305,7 @@ TEST_P(ConformanceTest, ManyThreadsOverOneClientNeverMixTheirBytes) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_TRUE(served_.eventually([&] { return served_.arena->stats().used_bytes == 0; }));
+  EXPECT_TRUE(served_->eventually([&] { return served_->arena->stats().used_bytes == 0; }));
 }
 
 TEST(Capabilities, T3ABackendThatLacksAnOperationOrEvictsPinsIsRefusedAtConstruction) {

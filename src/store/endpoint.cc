@@ -105,14 +105,14 @@ std::string Endpoint::url() const {
   if (kind == Kind::kShm) return "shm://" + path;
   if (kind == Kind::kNvlink) return "nvlink://" + path;
   const bool brackets = host.find(':') != std::string::npos;
-  return "tcp://" + (brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  return (kind == Kind::kUcx ? "ucx://" : "tcp://") + (brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
 Result<Endpoint> parse_endpoint(std::string_view url) {
   const auto bad = [&](const std::string& why) {
-    return invalid_argument(
-        "a store's URL is tcp://host:port, shm:///path or nvlink:///path, got '" + std::string(url) + "': " + why,
-        "store_url");
+    return invalid_argument("a store's URL is tcp://host:port, ucx://host:port, shm:///path or nvlink:///path, got '" +
+                                std::string(url) + "': " + why,
+                            "store_url");
   };
   Endpoint endpoint;
   for (const auto& [scheme, kind] :
@@ -123,7 +123,8 @@ Result<Endpoint> parse_endpoint(std::string_view url) {
     if (!endpoint.path.starts_with('/')) return bad("the path must be absolute");
     return endpoint;
   }
-  if (!url.starts_with("tcp://")) return bad("unknown scheme");
+  if (!url.starts_with("tcp://") && !url.starts_with("ucx://")) return bad("unknown scheme");
+  if (url.starts_with("ucx://")) endpoint.kind = Endpoint::Kind::kUcx;
   const std::string_view rest = url.substr(6);
   const std::size_t colon = rest.rfind(':');
   if (colon == rest.npos) return bad("no port");
@@ -138,7 +139,7 @@ Result<Endpoint> parse_endpoint(std::string_view url) {
 }
 
 Result<Fd> connect_to(const Endpoint& endpoint, std::int64_t timeout_us) {
-  if (endpoint.kind != Endpoint::Kind::kTcp) return connect_shm(endpoint, timeout_us);
+  if (endpoint.is_local()) return connect_shm(endpoint, timeout_us);
   LEVADA_ASSIGN_OR_RETURN(const Addresses addresses, resolve(endpoint, false));
   int error = EADDRNOTAVAIL;
   for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
@@ -155,7 +156,7 @@ Result<Fd> connect_to(const Endpoint& endpoint, std::int64_t timeout_us) {
 }
 
 Result<Fd> listen_at(const Endpoint& endpoint) {
-  if (endpoint.kind != Endpoint::Kind::kTcp) return listen_shm(endpoint);
+  if (endpoint.is_local()) return listen_shm(endpoint);
   LEVADA_ASSIGN_OR_RETURN(const Addresses addresses, resolve(endpoint, true));
   int error = EADDRNOTAVAIL;
   for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {

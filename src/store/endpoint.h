@@ -1,4 +1,5 @@
-// What: Endpoint, where a store listens ("tcp://host:port", "shm:///path/of/socket", "nvlink:///path/of/socket"), and the sockets to and at it.
+// What: Endpoint, where a store listens ("tcp://host:port", "ucx://host:port", "shm:///path/of/socket",
+// "nvlink:///path/of/socket"), and the sockets to and at it.
 // Owner: value type; sockets belong to whoever gets the Fd.
 // Thread: any.
 // Invariant: nothing here blocks for ever: connecting has a time limit, listening sockets don't block.
@@ -16,11 +17,13 @@
 namespace levada::store {
 
 struct Endpoint {
-  enum class Kind : std::uint8_t { kTcp, kShm, kNvlink };  // kNvlink: as kShm, the bytes are a device's
+  // kNvlink: as kShm, the bytes are a device's. kUcx: as kTcp, larger objects travel over UCX (ucx_store.h).
+  enum class Kind : std::uint8_t { kTcp, kUcx, kShm, kNvlink };
   Kind kind = Kind::kTcp;
-  std::string host;  // kTcp: a name or a numeric address; IPv6 in the URL stands in brackets
+  std::string host;  // kTcp, kUcx: a name or a numeric address; IPv6 in the URL stands in brackets
   std::uint16_t port = 0;
-  std::string path;  // kShm, kNvlink: an absolute path
+  std::string path;                                                              // kShm, kNvlink: an absolute path
+  bool is_local() const { return kind == Kind::kShm || kind == Kind::kNvlink; }  // a Unix socket
   std::string url() const;
 };
 

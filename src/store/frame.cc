@@ -94,7 +94,7 @@ Result<Frame> decode(std::span<const std::byte, kFrameBytes> head) {
   }
   if (wire.check != check_value(head)) return bad("its head is damaged");
   const std::uint8_t op = wire.op & static_cast<std::uint8_t>(~kReplyBit);
-  if (op < static_cast<std::uint8_t>(Op::kHello) || op > static_cast<std::uint8_t>(Op::kRelease))
+  if (op < static_cast<std::uint8_t>(Op::kHello) || op > static_cast<std::uint8_t>(Op::kPlace))
     return bad("unknown operation " + std::to_string(op));
   if (wire.status >= std::size(kStatusOnWire)) return bad("unknown status " + std::to_string(wire.status));
   Frame frame{static_cast<Op>(op),

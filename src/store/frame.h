@@ -31,6 +31,8 @@ enum class Op : std::uint8_t {
   kRemovePrefix = 6,
   kLease = 7,
   kRelease = 8,  // has no reply
+  kUcxPort = 9,  // where the bytes of leases and places travel over UCX
+  kPlace = 10,   // a put whose bytes do
 };
 
 // What `flags` means: in a put request, that `second` is the checksum; in the reply to is_exist, that there is one; in

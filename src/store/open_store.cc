@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "store/remote_store.h"
 #include "store/shm_store.h"
+#include "store/ucx_store.h"
 
 namespace levada::store {
 
@@ -15,6 +16,11 @@ Result<std::unique_ptr<ObjectStore>> open_store(std::string_view url, std::strin
       (endpoint.kind == Endpoint::Kind::kNvlink && options.device != nullptr)) {
     LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> store,
                             ShmStore::open(endpoint, std::string(token), options, clock));
+    return accept_backend(std::move(store));
+  }
+  if (endpoint.kind == Endpoint::Kind::kUcx) {
+    LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> store,
+                            UcxStore::open(endpoint, std::string(token), options, clock));
     return accept_backend(std::move(store));
   }
   auto store = std::make_unique<RemoteStore>(endpoint, std::string(token), options, clock);

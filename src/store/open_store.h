@@ -1,4 +1,5 @@
-// What: open_store(), a client for whatever a store's URL says: tcp://host:port or shm:///path/of/socket.
+// What: open_store(), a client for whatever a store's URL says: tcp://host:port, ucx://host:port,
+// shm:///path/of/socket or nvlink:///path/of/socket.
 // Owner: the caller owns the store; the clock must outlive it.
 // Thread: any.
 // Invariant: a backend that lacks one of the four operations or may evict what is pinned never gets out of here.

@@ -18,6 +18,8 @@ void describe(OptionTable& table, Options& options) {
   table.add("arena_fabric", &options.arena_fabric,
             "how a GPU's arena is shared: auto, never (a file descriptor) or required (a fabric handle or no start)");
   table.add("store_tcp_url", &options.store_tcp_url, "where clients reach the store, tcp://host:port; port 0 is any");
+  table.add("store_ucx_url", &options.store_ucx_url,
+            "where clients reach the store by UCX (RDMA, else TCP), ucx://host:port; port 0 is any; needs libucx-dev");
   table.add("store_shm_url", &options.store_shm_url,
             "where clients on this machine map the store, shm:///path/of/socket; nvlink:///path for a device's arena");
   table.add(

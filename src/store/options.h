@@ -20,6 +20,7 @@ struct Options {
   std::string arena_device = "host";  // "host"; "cuda" or "cuda:N": memory of that GPU; "cpu": its twin
   std::string arena_fabric = "auto";  // of a GPU's arena: "auto", "never", "required"
   std::string store_tcp_url;          // empty: not over TCP
+  std::string store_ucx_url;          // empty: not over UCX
   std::string store_shm_url;          // empty: not for mapping
   // Where consumers free objects: "auto" (a device's arena at tcp://127.0.0.1:0, host memory nowhere), "off", or tcp://.
   std::string store_control_url = "auto";

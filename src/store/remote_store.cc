@@ -34,14 +34,23 @@ Result<std::optional<ObjectInfo>> RemoteStore::is_exist(std::string_view key) {
   return std::optional(ObjectInfo{reply.first, reply.second});
 }
 
-Status RemoteStore::put_from(std::string_view key, std::span<const std::byte> bytes, const PutOptions& options) {
+Status RemoteStore::check_put(std::string_view key, std::uint64_t bytes) {
   LEVADA_RETURN_IF_ERROR(check_key(key));
   LEVADA_RETURN_IF_ERROR(channel_.connect());
-  if (bytes.size() > channel_.capacity_bytes()) {
-    return payload_too_large("object '" + std::string(key) + "' has " + std::to_string(bytes.size()) +
-                                 " bytes, the arena " + std::to_string(channel_.capacity_bytes()),
-                             "bytes");
-  }
+  if (bytes <= channel_.capacity_bytes()) return {};
+  return payload_too_large("object '" + std::string(key) + "' has " + std::to_string(bytes) + " bytes, the arena " +
+                               std::to_string(channel_.capacity_bytes()),
+                           "bytes");
+}
+
+bool RemoteStore::already_ours(std::string_view key, std::span<const std::byte> bytes, const PutOptions& options) {
+  const ObjectInfo ours{bytes.size(), options.checksum ? *options.checksum : hash64(bytes)};
+  const Result<std::optional<ObjectInfo>> there = is_exist(key);
+  return there.ok() && *there == ours;
+}
+
+Status RemoteStore::put_from(std::string_view key, std::span<const std::byte> bytes, const PutOptions& options) {
+  LEVADA_RETURN_IF_ERROR(check_put(key, bytes.size()));
   ClientChannel::Request request{.op = Op::kPut, .text = key, .body = bytes, .wait_us = options.wait_us};
   request.first = static_cast<std::uint64_t>(std::max<std::int64_t>(options.wait_us, 0));
   request.flags = options.checksum.has_value();
@@ -49,9 +58,7 @@ Status RemoteStore::put_from(std::string_view key, std::span<const std::byte> by
   LEVADA_ASSIGN_OR_RETURN(const ClientChannel::Reply reply, channel_.call(request));
   if (!reply.sent_again || reply.status.code() != StatusCode::kAlreadyExists) return reply.status;
   // Somebody's object has that key: ours, if the first attempt was carried out and only its reply was lost.
-  const ObjectInfo ours{bytes.size(), options.checksum ? *options.checksum : hash64(bytes)};
-  LEVADA_ASSIGN_OR_RETURN(const std::optional<ObjectInfo> there, is_exist(key));
-  return there == ours ? Status() : reply.status;
+  return already_ours(key, bytes, options) ? Status() : reply.status;
 }
 
 Result<ObjectInfo> RemoteStore::get_into(std::string_view key, std::span<std::byte> destination,

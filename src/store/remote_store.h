@@ -11,7 +11,7 @@
 
 namespace levada::store {
 
-class RemoteStore final : public ObjectStore {
+class RemoteStore : public ObjectStore {
  public:
   static ClientChannel::OnConnected ignore_descriptors() {
     return [](const Frame&, std::vector<Fd>) { return Status(); };
@@ -31,6 +31,12 @@ class RemoteStore final : public ObjectStore {
   Result<std::vector<RemoveOutcome>> remove_all(std::span<const std::string_view> keys) override;
   Result<RemovedCount> remove_prefix(std::string_view prefix) override;
   Result<Lease> lease(std::string_view key, std::int64_t ttl_us, std::uint64_t incarnation) override;
+
+ protected:
+  // kInvalidArgument for the key, kPayloadTooLarge for what the arena could never hold. Connects.
+  Status check_put(std::string_view key, std::uint64_t bytes);
+  // After a kAlreadyExists: the object of that key has these bytes, so that an earlier attempt was carried out.
+  bool already_ours(std::string_view key, std::span<const std::byte> bytes, const PutOptions& options);
 
  private:
   // The reply, or the first of the two failures: of the way, or of the server.

@@ -29,8 +29,13 @@ bool is_final(const Status& status) { return status.code() != StatusCode::kResou
 }  // namespace
 
 ServerConnection::ServerConnection(Fd socket, bool shares_memory, Arena& arena, const ServerOptions& options,
-                                   StoreServerStats& stats)
-    : socket_(std::move(socket)), shares_memory_(shares_memory), arena_(arena), options_(options), stats_(stats) {
+                                   StoreServerStats& stats, const ServerUcx* ucx)
+    : socket_(std::move(socket)),
+      shares_memory_(shares_memory),
+      arena_(arena),
+      options_(options),
+      stats_(stats),
+      ucx_(ucx) {
   if (!shares_memory_) {
     const int on = 1;
     ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -42,6 +47,7 @@ ServerConnection::ServerConnection(Fd socket, bool shares_memory, Arena& arena, 
 
 ServerConnection::~ServerConnection() {
   for (Arena::LeaseId id : leases_) arena_.unlease(id);
+  if (ucx_ != nullptr) ucx_->desk->withdraw(this);
   if (reader_) arena_.drop_reader(reader_->id);
 }
 
@@ -110,7 +116,9 @@ void ServerConnection::begin(const Frame& request, std::string text) {
 void ServerConnection::dispatch() {
   switch (request_.op) {
     case Op::kHello: return hello();
-    case Op::kPut: return put();
+    case Op::kPut:
+    case Op::kPlace: return put();
+    case Op::kUcxPort: return tell_ucx_port();
     case Op::kGet: return get();
     case Op::kLease: return lease();
     case Op::kExist: {
@@ -158,10 +166,18 @@ void ServerConnection::hello() {
   reply(answer);
 }
 
+void ServerConnection::tell_ucx_port() {
+  if (ucx_ == nullptr) return reply(Status(StatusCode::kFailedPrecondition, "this is no ucx:// address", "store_url"));
+  const UcxSecret& secret = ucx_->port->secret();
+  reply(Frame{.first = ucx_->port->port(), .second = secret[0], .third = secret[1]});
+}
+
 void ServerConnection::put() {
+  if (request_.op == Op::kPlace && ucx_ == nullptr)
+    return reply(Status(StatusCode::kFailedPrecondition, "this is no ucx:// address", "store_url"));
   stats_.puts.fetch_add(1, std::memory_order_relaxed);
   if (!turn_) turn_.emplace(arena_);
-  Result<Slot> slot = arena_.try_reserve(text_, request_.body_bytes, *turn_);
+  Result<Slot> slot = arena_.try_reserve(text_, value_bytes(), *turn_);
   const std::int64_t wait_us = static_cast<std::int64_t>(
       std::min<std::uint64_t>(request_.first, static_cast<std::uint64_t>(options_.max_wait_us)));
   if (slot.ok()) {
@@ -189,7 +205,7 @@ void ServerConnection::refuse_body(const Status& why) {
 
 bool ServerConnection::on_space() {
   if (!waits_for_space()) return true;
-  Result<Slot> slot = arena_.try_reserve(text_, request_.body_bytes, *turn_);
+  Result<Slot> slot = arena_.try_reserve(text_, value_bytes(), *turn_);
   if (!slot.ok() && !is_final(slot.status())) return true;
   state_ = State::kHeader;
   if (slot.ok()) {
@@ -213,6 +229,12 @@ std::span<std::byte> ServerConnection::body_place() {
 }
 
 void ServerConnection::accept_body(Slot slot) {
+  if (request_.op == Op::kPlace) {
+    turn_.reset();
+    const auto checksum = (request_.flags & 1) != 0 ? std::optional(request_.second) : std::nullopt;
+    const auto ticket = ucx_->desk->place(std::move(slot), checksum, time_for(value_bytes()), this);
+    return ticket.ok() ? reply(Frame{.third = *ticket}) : reply(ticket.status());
+  }
   if (!stage(request_.body_bytes)) {
     return refuse_body(
         resource_exhausted("no memory for a value of " + std::to_string(request_.body_bytes) + " bytes"));

@@ -6,6 +6,7 @@
 //
 //   header ──put──> waiting (no space yet) ──> body ──> reply ──sent──> header
 //     │  └──put refused──> drain (its body is thrown away) ──> reply
+//     │  └──place (its body comes over UCX)──> reply
 //     └──any other request──> reply;    garbage, time-out, hang-up in any state ──> closed
 #pragma once
 
@@ -18,6 +19,7 @@
 #include "base/fd.h"
 #include "base/hash.h"
 #include "store/arena.h"
+#include "store/arena_desk.h"
 #include "store/frame.h"
 #include "store/server_options.h"
 
@@ -25,8 +27,9 @@ namespace levada::store {
 
 class ServerConnection {
  public:
-  // `shares_memory`: the client may map the arena (a Unix socket).
-  ServerConnection(Fd socket, bool shares_memory, Arena& arena, const ServerOptions& options, StoreServerStats& stats);
+  // `shares_memory`: the client may map the arena (a Unix socket). `ucx`: how its objects travel over UCX; null: they don't.
+  ServerConnection(Fd socket, bool shares_memory, Arena& arena, const ServerOptions& options, StoreServerStats& stats,
+                   const ServerUcx* ucx = nullptr);
   ~ServerConnection();
 
   int descriptor() const { return socket_.get(); }
@@ -54,6 +57,8 @@ class ServerConnection {
   void dispatch();
   void hello();
   void put();
+  void tell_ucx_port();
+  std::uint64_t value_bytes() const { return request_.op == Op::kPlace ? request_.third : request_.body_bytes; }
   void accept_body(Slot slot);
   void refuse_body(const Status& why);
   std::span<std::byte> body_place();
@@ -77,6 +82,7 @@ class ServerConnection {
   Arena& arena_;
   const ServerOptions& options_;
   StoreServerStats& stats_;
+  const ServerUcx* const ucx_;
 
   State state_ = State::kHeader;
   bool greeted_ = false;

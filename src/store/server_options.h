@@ -14,6 +14,7 @@ namespace levada::store {
 struct ServerOptions {
   std::string tcp_url;  // "tcp://127.0.0.1:0"; empty: no TCP
   std::string shm_url;  // "shm:///run/levada.sock", nvlink:// for an arena on a device; empty: none
+  std::string ucx_url;  // "ucx://127.0.0.1:0": as TCP, and larger objects travel over UCX; empty: none
   std::string token;    // what clients must show; may be empty for shared memory alone
   std::int64_t max_connections = 256;
   std::int64_t max_leases_per_client = 4096;

@@ -24,13 +24,14 @@ void wake(const Fd& event) {
 }  // namespace
 
 Result<std::unique_ptr<StoreServer>> StoreServer::start(Arena& arena, const ServerOptions& options) {
-  if (options.tcp_url.empty() && options.shm_url.empty())
+  if (options.tcp_url.empty() && options.shm_url.empty() && options.ucx_url.empty())
     return invalid_argument("a store needs an address to listen at", "store_url");
-  if (!options.tcp_url.empty() && options.token.empty())
-    return invalid_argument("a store that listens at TCP needs a token", "token");
+  if (!(options.tcp_url.empty() && options.ucx_url.empty()) && options.token.empty())
+    return invalid_argument("a store that listens at a network needs a token", "token");
   std::unique_ptr<StoreServer> server(new StoreServer(arena, options));
   if (!options.tcp_url.empty()) LEVADA_RETURN_IF_ERROR(server->listen(options.tcp_url, server->tcp_url_));
   if (!options.shm_url.empty()) LEVADA_RETURN_IF_ERROR(server->listen(options.shm_url, server->shm_url_));
+  if (!options.ucx_url.empty()) LEVADA_RETURN_IF_ERROR(server->listen(options.ucx_url, server->ucx_url_));
   if (!server->watch(server->wake_->get(), EPOLLIN, true)) return unavailable("the system watches no more descriptors");
   arena.on_space([event = server->wake_] { wake(*event); });
   server->thread_ = Thread("store", [server = server.get()] { server->run(); });
@@ -47,7 +48,7 @@ StoreServer::~StoreServer() { stop(); }
 
 Status StoreServer::listen(const std::string& url, std::string& bound_url) {
   LEVADA_ASSIGN_OR_RETURN(Endpoint endpoint, parse_endpoint(url));
-  const bool shares_memory = endpoint.kind != Endpoint::Kind::kTcp;
+  const bool shares_memory = endpoint.is_local();
   if (shares_memory && (endpoint.kind == Endpoint::Kind::kNvlink) != (arena_.device() != nullptr)) {
     return invalid_argument("shm:// shares an arena in host memory, nvlink:// one on a device; this one is " +
                                 (arena_.device() != nullptr ? "on " + arena_.device()->name() : "in host memory"),
@@ -57,7 +58,23 @@ Status StoreServer::listen(const std::string& url, std::string& bound_url) {
   if (!shares_memory) endpoint.port = bound_port(socket);
   bound_url = endpoint.url();
   if (!watch(socket.get(), EPOLLIN, true)) return unavailable("the system watches no more descriptors");
-  listeners_.push_back({std::move(socket), shares_memory});
+  const bool over_ucx = endpoint.kind == Endpoint::Kind::kUcx;
+  if (over_ucx) LEVADA_RETURN_IF_ERROR(open_ucx(socket));
+  listeners_.push_back({std::move(socket), shares_memory, over_ucx ? &*ucx_ : nullptr});
+  return {};
+}
+
+// UCX listens at the same address, at a port of its own.
+Status StoreServer::open_ucx(const Fd& listener) {
+  UcxPortOptions port{.clock = arena_.clock()};
+  port.address.length = sizeof port.address.address;
+  ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&port.address.address), &port.address.length);
+  port.address.set_port(0);
+  if (arena_.device() == nullptr) port.memory = arena_.data();
+  port.most_peers = static_cast<std::size_t>(options_.max_connections);
+  ucx_.emplace();
+  ucx_->desk = std::make_unique<ArenaDesk>(arena_, stats_);
+  LEVADA_ASSIGN_OR_RETURN(ucx_->port, open_ucx_port(port, *ucx_->desk));
   return {};
 }
 
@@ -68,6 +85,7 @@ void StoreServer::stop() {
   clients_.clear();
   if (!listeners_.empty() && !shm_url_.empty()) ::unlink(parse_endpoint(shm_url_)->path.c_str());
   listeners_.clear();
+  if (ucx_) ucx_->port.reset();
 }
 
 bool StoreServer::watch(int descriptor, std::uint32_t events, bool is_new) {
@@ -116,8 +134,8 @@ void StoreServer::accept_from(const Listener& listener) {
   stats_.accepted.fetch_add(1);
   const int descriptor = socket.get();
   Client& client = clients_[descriptor];
-  client.connection =
-      std::make_unique<ServerConnection>(std::move(socket), listener.shares_memory, arena_, options_, stats_);
+  client.connection = std::make_unique<ServerConnection>(std::move(socket), listener.shares_memory, arena_, options_,
+                                                         stats_, listener.ucx);
   client.interest = EPOLLIN;
   if (!watch(descriptor, client.interest, true)) settle(descriptor, false);
 }

@@ -29,12 +29,16 @@ class StoreServer {
   // What clients open, with the port that was taken; empty without that listener.
   const std::string& tcp_url() const { return tcp_url_; }
   const std::string& shm_url() const { return shm_url_; }
+  const std::string& ucx_url() const { return ucx_url_; }
+  // What UCX chose for the clients so far; empty before the first.
+  std::string ucx_transports() const { return ucx_ ? ucx_->desk->transports() : ""; }
   const StoreServerStats& stats() const { return stats_; }
 
  private:
   struct Listener {
     Fd socket;
     bool shares_memory;
+    const ServerUcx* ucx;  // null but at the ucx:// address
   };
   struct Client {
     std::unique_ptr<ServerConnection> connection;
@@ -43,6 +47,7 @@ class StoreServer {
 
   StoreServer(Arena& arena, const ServerOptions& options);
   Status listen(const std::string& url, std::string& bound_url);
+  Status open_ucx(const Fd& listener);
   void run();
   void on_event(int descriptor, std::uint32_t events);
   void accept_from(const Listener& listener);
@@ -54,8 +59,9 @@ class StoreServer {
 
   Arena& arena_;
   const ServerOptions options_;
-  std::string tcp_url_, shm_url_;
+  std::string tcp_url_, shm_url_, ucx_url_;
   StoreServerStats stats_;
+  std::optional<ServerUcx> ucx_;
   std::vector<Listener> listeners_;
   Fd epoll_;
   Acceptor acceptor_;

@@ -60,9 +60,10 @@ Result<std::unique_ptr<StoreService>> StoreService::start(const Options& options
 }
 
 Status StoreService::listen(const Options& options, const std::string& token, KeysOfRun keys_of_run) {
-  if (!options.store_tcp_url.empty() || !options.store_shm_url.empty()) {
+  if (!options.store_tcp_url.empty() || !options.store_ucx_url.empty() || !options.store_shm_url.empty()) {
     ServerOptions server;
     server.tcp_url = options.store_tcp_url;
+    server.ucx_url = options.store_ucx_url;
     server.shm_url = options.store_shm_url;
     server.token = token;
     LEVADA_ASSIGN_OR_RETURN(server_, StoreServer::start(*arena_, server));

@@ -30,6 +30,9 @@ class StoreService {
   // Empty without that listener.
   std::string tcp_url() const { return server_ ? server_->tcp_url() : ""; }
   std::string shm_url() const { return server_ ? server_->shm_url() : ""; }
+  std::string ucx_url() const { return server_ ? server_->ucx_url() : ""; }
+  // What UCX chose for the clients so far; empty before the first.
+  std::string ucx_transports() const { return server_ ? server_->ucx_transports() : ""; }
   // "host:port" of the control channel; empty without one.
   std::string control() const { return control_ ? control_->address() : ""; }
   // By what other processes map the memory: "memory file", …; empty if it isn't a device's.

@@ -46,7 +46,8 @@ inline std::unique_ptr<Arena> make_arena(const Clock& clock, std::uint64_t bytes
 // An arena and the server in front of it, which can be ended and begun again at the same addresses.
 class ServedArena {
  public:
-  // `device`: where the arena lies, and what its clients open nvlink:// with; null is host memory.
+  // Over UCX only if the options ask for it. `device`: where the arena lies, and what its clients open nvlink:// with;
+  // null is host memory.
   explicit ServedArena(std::uint64_t bytes = 8 << 20, ServerOptions options = {}, device::Device* device = nullptr)
       : options_(options), bytes_(bytes), device_(device) {
     options_.tcp_url = "tcp://127.0.0.1:0";
@@ -54,6 +55,7 @@ class ServedArena {
     options_.token = kToken;
     start();
     options_.tcp_url = server->tcp_url();
+    options_.ucx_url = server->ucx_url();
   }
   void start() {
     arena = make_arena(clock, bytes_, 1024, device_);

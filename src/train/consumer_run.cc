@@ -153,16 +153,30 @@ class ConsumerProcess {
     session_ = std::make_unique<consumer::Session>(who, patience, *registry_, clock_, pause_);
     say("registering at " + url);
     LEVADA_RETURN_IF_ERROR(session_->open());
-    reader_ = std::make_unique<consumer::SampleReader>(
-        consumer::SampleReader::Options{static_cast<std::uint64_t>(request_.consumer.max_quarantined_bytes),
-                                        request_.consumer.check_first_values},
-        card_, [this](const std::string& store) { return store::open_store(store, request_.store_token, {}, clock_); },
-        pause_);
+    LEVADA_RETURN_IF_ERROR(open_reader());
     consumer::Feed::Options feed;
     feed.read_margin_us = us(request_.consumer.read_margin_s);
     feed.idle_us = us(request_.consumer.idle_timeout_s);
     feed_ = std::make_unique<consumer::Feed>(feed, window, *session_, *reader_, clock_, pause_);
     feed_->start_heartbeat();  // building the model may take longer than a session lives
+    return {};
+  }
+
+  // Features of a store on a device stay on the device that trains. Ranks get theirs over sockets: from host memory.
+  Status open_reader() {
+    if (options_.device == "cuda" && request_.ranks == nullptr) {
+      LEVADA_ASSIGN_OR_RETURN(device_, device::open_device(device::DeviceKind::kCuda));
+    }
+    consumer::SampleReader::Options reading;
+    reading.max_quarantined_bytes = static_cast<std::uint64_t>(request_.consumer.max_quarantined_bytes);
+    reading.check_first_values = request_.consumer.check_first_values;
+    reading.device = device_.get();
+    reader_ = std::make_unique<consumer::SampleReader>(
+        reading, card_,
+        [this](const std::string& store) {
+          return store::open_store(store, request_.store_token, {.device = device_.get()}, clock_);
+        },
+        pause_);
     return {};
   }
 
@@ -184,7 +198,9 @@ class ConsumerProcess {
     hooks.on_step = [&](const StepReport& report, double, double) {
       if (events_.on_step) events_.on_step(report, report.step * request_.window.quantum);
     };
+    const std::int64_t since_us = clock_.now_us();
     auto report = run_training(*trainer, source, clock_, hooks);
+    training_us_ = clock_.now_us() - since_us;
     if (is_stopped_) return on_stopped(*trainer);
     LEVADA_RETURN_IF_ERROR(report.status());
     return finish(*trainer, *report);
@@ -230,11 +246,18 @@ class ConsumerProcess {
     summary.loss_first = report.loss_first;
     summary.loss_last = report.loss_last;
     summary.accept_len = report.tau_last;
-    const consumer::Feed::Counts counts = feed_->counts();
-    LEVADA_LOG_INFO("consumer ", summary.consumer_id, " is complete at step ", summary.step, ": ", counts.acquired,
-                    " samples, ", counts.ready_at_request, " of them without waiting, ", counts.waited_us / 1000,
-                    " ms waited, ", counts.reported_lost, " reported lost, ", summary.skipped_tail, " left at the end");
+    report_counts(summary, feed_->counts());
     return summary;
+  }
+
+  void report_counts(const ConsumerSummary& summary, const consumer::Feed::Counts& counts) const {
+    const auto samples = static_cast<double>(std::max<std::int64_t>(1, counts.acquired));
+    LEVADA_LOG_INFO("consumer ", summary.consumer_id, " is complete at step ", summary.step, ": ", counts.acquired,
+                    " samples (", counts.on_device, " stayed on the device), ", counts.ready_at_request,
+                    " of them without waiting, ", static_cast<double>(counts.read_us) / samples / 1000,
+                    " ms to read one, ", samples * 1e6 / static_cast<double>(std::max<std::int64_t>(1, training_us_)),
+                    " samples/s, ", counts.waited_us / 1000, " ms waited, ", counts.reported_lost, " reported lost, ",
+                    summary.skipped_tail, " left at the end");
   }
 
   const ConsumerRunRequest& request_;
@@ -244,7 +267,9 @@ class ConsumerProcess {
   std::atomic<bool> is_stopped_{false};
   StoppablePause pause_;
   SystemClock clock_;
+  std::int64_t training_us_ = 0;
   consumer::RunCard card_;
+  std::unique_ptr<device::Device> device_;  // that trains, if features can stay there
   std::unique_ptr<fanout::RegistryApi> registry_;
   std::unique_ptr<consumer::Session> session_;
   std::unique_ptr<consumer::SampleReader> reader_;

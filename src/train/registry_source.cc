@@ -12,6 +12,7 @@ Result<std::vector<Sample>> RegistrySource::next(std::int64_t count) {
     sample.input_ids = one->input_ids;
     sample.loss_mask = one->loss_mask;
     sample.hidden_states = one->hidden_states;
+    sample.features_on_device = one->features_on_device;
     samples.push_back(sample);
   }
   return samples;

@@ -19,7 +19,7 @@ struct Where {
   AttentionRows rows;
   int page_size, kv_heads, splits;
   std::int64_t q_stride;
-  float scale_log2;
+  float scale_log2, v_scale;
   float* partial;
   std::uint32_t* counters;
 };
@@ -45,9 +45,9 @@ struct Softmax {
 
 // Block (row, kv head, split): all query heads of one kv head over one part of the row's tokens. A team of D/8 lanes reads
 // a token in 16-byte packs; the teams of the block take turns over the tokens, kAhead of them at a time.
-template <class T, int D, int G>
+template <class T, class Kv, int D, int G>
 __global__ void __launch_bounds__(32 * kWarps)
-    split_kernel(const T* q, const T* k_plane, const T* v_plane, T* out, Where where) {
+    split_kernel(const T* q, const Kv* k_plane, const Kv* v_plane, T* out, Where where) {
   constexpr int kPack = 8, kTeam = D / kPack, kTeams = 32 * kWarps / kTeam, kAhead = 4;
   const int row = static_cast<int>(blockIdx.x), kv_head = static_cast<int>(blockIdx.y),
             split = static_cast<int>(blockIdx.z);
@@ -80,13 +80,13 @@ __global__ void __launch_bounds__(32 * kWarps)
   }
   // Every lane of a warp runs the same number of rounds: the sums below are over whole warps.
   for (int first = begin; first < end; first += kTeams * kAhead) {
-    Pack<T> keys[kAhead], values[kAhead];
+    Octet<Kv> keys[kAhead], values[kAhead];
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
       const int token = min(first + a * kTeams + team, end - 1);
       const std::int64_t at = (slot_of(table, token, where.page_size) * where.kv_heads + kv_head) * D + lane * kPack;
-      keys[a] = load_fresh(k_plane + at);
-      values[a] = load_fresh(v_plane + at);
+      keys[a] = load_octet(k_plane + at);
+      values[a] = load_octet(v_plane + at);
     }
 #pragma unroll
     for (int g = 0; g < G; ++g) {
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     }
     if (splits == 1) {
       out[(static_cast<std::int64_t>(row) * where.kv_heads * G + kv_head * G + g) * D + d] =
-          narrow<T>(sum.l > 0 ? value / sum.l : 0.0f);
+          narrow<T>(sum.l > 0 ? value / sum.l * where.v_scale : 0.0f);
     } else {
       float* slot = mine + g * (D + 2);
       slot[d] = value;
@@ -190,14 +190,14 @@ __global__ void __launch_bounds__(32 * kWarps)
       value = value * factor.x + __ldcg(slot + d) * factor.y;
     }
     out[(static_cast<std::int64_t>(row) * where.kv_heads * G + kv_head * G + g) * D + d] =
-        narrow<T>(sum.l > 0 ? value / sum.l : 0.0f);
+        narrow<T>(sum.l > 0 ? value / sum.l * where.v_scale : 0.0f);
   }
   if (threadIdx.x == 0) where.counters[pair] = 0;
 }
 
 // Block (row, head), any head_dim: scores of a tile of tokens, then their values. Plain, for what has no faster kernel.
-template <class T>
-__global__ void plain_kernel(const T* q, const T* k_plane, const T* v_plane, T* out, Where where, int head_dim,
+template <class T, class Kv>
+__global__ void plain_kernel(const T* q, const Kv* k_plane, const Kv* v_plane, T* out, Where where, int head_dim,
                              int group) {
   constexpr int kTile = 128;
   __shared__ float score[kTile];
@@ -217,7 +217,7 @@ __global__ void plain_kernel(const T* q, const T* k_plane, const T* v_plane, T* 
   for (int first = 0; first < length; first += kTile) {
     const int count = min(kTile, length - first);
     if (thread < count) {
-      const T* key = k_plane + (slot_of(table, first + thread, where.page_size) * where.kv_heads + kv_head) * head_dim;
+      const Kv* key = k_plane + (slot_of(table, first + thread, where.page_size) * where.kv_heads + kv_head) * head_dim;
       float sum = 0;
       for (int d = 0; d < head_dim; ++d) sum += query[d] * widen(key[d]);
       score[thread] = sum;
@@ -239,13 +239,14 @@ __global__ void plain_kernel(const T* q, const T* k_plane, const T* v_plane, T* 
   }
   for (int part = 0; part * kTile + thread < head_dim; ++part) {
     out[(static_cast<std::int64_t>(row) * heads + head) * head_dim + part * kTile + thread] =
-        narrow<T>(state.l > 0 ? acc[part] / state.l : 0.0f);
+        narrow<T>(state.l > 0 ? acc[part] / state.l * where.v_scale : 0.0f);
   }
 }
 
-template <class T>
+template <class T, class Kv>
 struct Call {
-  const T *q, *k_plane, *v_plane;
+  const T* q;
+  const Kv *k_plane, *v_plane;
   T* out;
   Where where;
   unsigned rows;
@@ -255,7 +256,7 @@ struct Call {
   Status split() const {
     const Grid grid{dim3(rows, static_cast<unsigned>(where.kv_heads), static_cast<unsigned>(where.splits)),
                     32 * kWarps};
-    return launch("paged attention", split_kernel<T, D, G>, grid, stream, q, k_plane, v_plane, out, where);
+    return launch("paged attention", split_kernel<T, Kv, D, G>, grid, stream, q, k_plane, v_plane, out, where);
   }
   template <int D>
   Status split(int group) const {
@@ -270,7 +271,8 @@ struct Call {
   }
   Status plain(int head_dim, int group) const {
     const Grid grid{dim3(rows, static_cast<unsigned>(where.kv_heads * group)), 128};
-    return launch("paged attention", plain_kernel<T>, grid, stream, q, k_plane, v_plane, out, where, head_dim, group);
+    return launch("paged attention", plain_kernel<T, Kv>, grid, stream, q, k_plane, v_plane, out, where, head_dim,
+                  group);
   }
 };
 
@@ -291,11 +293,15 @@ Result<std::unique_ptr<PagedAttention>> PagedAttention::create(device::Device& d
 }
 
 Status PagedAttention::run(const TensorView& q, const AttentionRows& rows, const TensorView& k_plane,
-                           const TensorView& v_plane, float scale, const TensorView& out, cudaStream_t stream) {
+                           const TensorView& v_plane, float scale, const TensorView& out, cudaStream_t stream,
+                           const KvScales& scales) {
   const std::int64_t count = q.shape[0];
-  LEVADA_RETURN_IF_ERROR(
-      expect(is_activation(q.dtype) && k_plane.dtype == q.dtype && v_plane.dtype == q.dtype && out.dtype == q.dtype,
-             "paged attention", "q, planes and out have one float type"));
+  const bool narrow_kv = k_plane.dtype == DType::kF8E4M3;
+  LEVADA_RETURN_IF_ERROR(expect(is_activation(q.dtype) && (k_plane.dtype == q.dtype || narrow_kv) &&
+                                    v_plane.dtype == k_plane.dtype && out.dtype == q.dtype,
+                                "paged attention", "q and out have one float type, the planes that or f8"));
+  LEVADA_RETURN_IF_ERROR(expect(narrow_kv || (scales.k == 1 && scales.v == 1), "paged attention",
+                                "scales other than 1 belong to f8 planes"));
   LEVADA_RETURN_IF_ERROR(expect(q.rank == 3 && q.shape[1] == heads_ && q.shape[2] == head_dim_ && out.rank == 2 &&
                                     out.shape[0] == count && out.shape[1] == std::int64_t{heads_} * head_dim_,
                                 "paged attention", "q [R, heads, head_dim], out [R, heads * head_dim]"));
@@ -312,13 +318,18 @@ Status PagedAttention::run(const TensorView& q, const AttentionRows& rows, const
                     kv_heads_,
                     splits,
                     q.strides[0],
-                    scale * kLog2e,
+                    scale * kLog2e * scales.k,
+                    scales.v,
                     static_cast<float*>(partial_->data()),
                     static_cast<std::uint32_t*>(counters_->data())};
-  const auto run = [&]<class T>(T) {
-    const Call<T> call{
-        q.as<const T>(), k_plane.as<const T>(), v_plane.as<const T>(), out.as<T>(), where, static_cast<unsigned>(count),
-        stream};
+  const auto run_over = [&]<class T, class Kv>(T, Kv) {
+    const Call<T, Kv> call{q.as<const T>(),
+                           k_plane.as<const Kv>(),
+                           v_plane.as<const Kv>(),
+                           out.as<T>(),
+                           where,
+                           static_cast<unsigned>(count),
+                           stream};
     const int group = heads_ / kv_heads_;
     if constexpr (sizeof(T) == 2) {
       if (head_dim_ == 64) return call.template split<64>(group);
@@ -326,6 +337,7 @@ Status PagedAttention::run(const TensorView& q, const AttentionRows& rows, const
     }
     return call.plain(head_dim_, group);
   };
+  const auto run = [&]<class T>(T number) { return narrow_kv ? run_over(number, F8{}) : run_over(number, number); };
   switch (q.dtype) {
     case DType::kBF16: return run(Bf16{});
     case DType::kF16: return run(F16{});

@@ -25,16 +25,21 @@ struct AttentionRows {
   const std::int32_t* block_tables = nullptr;  // device
 };
 
+// What the numbers of f8 planes are multiplied by.
+struct KvScales {
+  float k = 1, v = 1;
+};
+
 class PagedAttention {
  public:
   // kResourceExhausted without memory for the partial results of `max_split_rows` rows.
   static Result<std::unique_ptr<PagedAttention>> create(device::Device& device, int heads, int kv_heads, int head_dim,
                                                         int max_split_rows);
 
-  // q: T [R, heads, head_dim], rows may be strided; planes [pages, page_size, kv_heads, head_dim] of T; out [R, heads *
-  // head_dim]. T: bfloat16, float16 or float32; head_dim at most 256, heads a multiple of kv_heads.
+  // q: T [R, heads, head_dim], rows may be strided; planes [pages, page_size, kv_heads, head_dim] of T or f8_e4m3; out
+  // [R, heads * head_dim]. T: bfloat16, float16 or float32; head_dim at most 256, heads a multiple of kv_heads.
   Status run(const TensorView& q, const AttentionRows& rows, const TensorView& k_plane, const TensorView& v_plane,
-             float scale, const TensorView& out, cudaStream_t stream);
+             float scale, const TensorView& out, cudaStream_t stream, const KvScales& scales = {});
 
   std::size_t bytes() const { return partial_->size_bytes() + counters_->size_bytes(); }
 

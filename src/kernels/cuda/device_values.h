@@ -9,6 +9,7 @@
 #include <cuda_fp8.h>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace levada::kernels::cuda {
 
@@ -19,6 +20,7 @@ using F8 = __nv_fp8_e4m3;
 __device__ inline float widen(float x) { return x; }
 __device__ inline float widen(Bf16 x) { return __bfloat162float(x); }
 __device__ inline float widen(F16 x) { return __half2float(x); }
+__device__ inline float widen(F8 x) { return static_cast<float>(x); }
 
 template <class T>
 __device__ T narrow(float x);
@@ -51,6 +53,19 @@ template <class T>
 __device__ inline Pack<T> load_fresh(const T* from) {
   const int4 bits = __ldcg(reinterpret_cast<const int4*>(from));
   return *reinterpret_cast<const Pack<T>*>(&bits);
+}
+
+// Eight numbers, whatever their size: what a lane reads of a key or a value.
+template <class T>
+struct alignas(8 * sizeof(T)) Octet {
+  T at[8];
+};
+template <class T>
+__device__ inline Octet<T> load_octet(const T* from) {
+  using Bits = std::conditional_t<sizeof(T) == 1, int2, int4>;
+  static_assert(sizeof(Bits) == sizeof(Octet<T>));
+  const Bits bits = __ldcg(reinterpret_cast<const Bits*>(from));
+  return *reinterpret_cast<const Octet<T>*>(&bits);
 }
 
 template <class T>

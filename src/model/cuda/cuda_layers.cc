@@ -164,17 +164,14 @@ Status CudaLayers::logits(const StepArrays& arrays, std::int32_t rows, const Ten
   return linears_.run(head, stream);
 }
 
-Status CudaLayers::states(std::int32_t first, std::int32_t count, bool final_norm, const TensorView& out,
-                          cudaStream_t stream) {
+Result<TensorView> CudaLayers::states(std::int32_t first, std::int32_t count, bool final_norm, cudaStream_t stream) {
   TensorView rows = hidden(first + count);
   rows.data = rows.as<std::byte>() + static_cast<std::size_t>(first * config_.hidden) * bytes_of(dtype_);
   rows.shape[0] = count;
-  if (final_norm) {
-    const TensorView normed = rows_of(*normed_, count, config_.hidden);
-    LEVADA_RETURN_IF_ERROR(cuda::rms_norm(rows, weights_.final_norm, config_.norm_eps, normed, stream));
-    rows = normed;
-  }
-  return cuda::convert(rows, out, stream);
+  if (!final_norm) return rows;
+  const TensorView normed = rows_of(*normed_, count, config_.hidden);
+  LEVADA_RETURN_IF_ERROR(cuda::rms_norm(rows, weights_.final_norm, config_.norm_eps, normed, stream));
+  return normed;
 }
 
 }  // namespace levada::model

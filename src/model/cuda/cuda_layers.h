@@ -34,9 +34,8 @@ class CudaLayers {
                kernels::cuda::FlashAttention* flash, cudaStream_t stream);
   // out f32 [n, vocabulary] = head(norm(hidden of arrays.sample_rows[i])).
   Status logits(const StepArrays& arrays, std::int32_t rows, const device::TensorView& out, cudaStream_t stream);
-  // out f32 [count, hidden]: rows [first, first + count), after the final norm if asked for.
-  Status states(std::int32_t first, std::int32_t count, bool final_norm, const device::TensorView& out,
-                cudaStream_t stream);
+  // T [count, hidden]: rows [first, first + count) of hidden(), or of the final norm's, which the next launch overwrites.
+  Result<device::TensorView> states(std::int32_t first, std::int32_t count, bool final_norm, cudaStream_t stream);
 
   // Measures the algorithms of every product over so many rows, the head's if `logits` has them. Overwrites activations
   // and logits. REQUIRES: rows <= max_rows.

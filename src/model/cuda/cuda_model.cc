@@ -5,6 +5,7 @@
 
 #include "base/lap.h"
 #include "base/log.h"
+#include "kernels/cuda/rows.h"
 #include "kernels/cuda/sampling.h"
 #include "model/cuda/cuda_layers.h"
 #include "model/cuda/decode_graphs.h"
@@ -33,14 +34,16 @@ class CudaModel final : public Model {
         info_(source.info()),
         options_(options),
         device_(device),
-        layout_(gqa_layout(config_, options.dtype, options.page_size_tokens)) {}
+        layout_(gqa_layout(config_, options.f8_kv ? DType::kF8E4M3 : options.dtype, options.page_size_tokens)) {}
 
   Status open(DecoderSource& source);
 
   const core::ModelInfo& info() const override { return info_; }
+  const device::Device& device() const override { return device_; }
   const core::KvLayout& kv_layout() const override { return layout_; }
   std::string backend() const override {
-    return "cuda " + device_.name() + ", " + std::to_string(graphs_.size()) + " decode graphs";
+    return "cuda " + device_.name() + ", " + std::to_string(graphs_.size()) + " decode graphs" +
+           (weights_.f8_inputs() > 0 ? ", float8 weights" : "") + (options_.f8_kv ? ", float8 KV cache" : "");
   }
   bool runs_ahead() const override { return true; }
   Status health() const override { return device_.health(); }
@@ -114,14 +117,20 @@ class CudaForward final : public Forward {
 
   TensorView hidden() const override { return layers().hidden(rows_); }
 
-  Result<TensorView> host_rows(std::int32_t first, std::int32_t count, bool final_norm) override {
+  Result<DeviceRows> device_rows(std::int32_t first, std::int32_t count, bool final_norm) override {
     LEVADA_CHECK(first >= 0 && count > 0 && first + count <= rows_, "rows of this step");
     LEVADA_CHECK(!final_norm || next_layer_ == model_.config_.layers, "the final norm reads the last layer");
+    LEVADA_ASSIGN_OR_RETURN(const TensorView rows, layers().states(first, count, final_norm, model_.stream()));
+    return DeviceRows{rows, model_.stream_.get()};
+  }
+
+  Result<TensorView> host_rows(std::int32_t first, std::int32_t count, bool final_norm) override {
+    LEVADA_ASSIGN_OR_RETURN(const DeviceRows here, device_rows(first, count, final_norm));
     const std::int64_t width = model_.config_.hidden;
     LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<device::DeviceBuffer> wide,
                             model_.device_.allocate(static_cast<std::size_t>(count * width) * sizeof(float)));
     const TensorView out = TensorView::of(wide->data(), DType::kF32, {count, width}, DeviceKind::kCuda);
-    LEVADA_RETURN_IF_ERROR(layers().states(first, count, final_norm, out, model_.stream()));
+    LEVADA_RETURN_IF_ERROR(cuda::convert(here.rows, out, model_.stream()));
     return to_host(out);
   }
 
@@ -168,21 +177,24 @@ class CudaForward final : public Forward {
 };
 
 Status CudaModel::open(DecoderSource& source) {
-  const std::int64_t wanted = info_.parameters * static_cast<std::int64_t>(bytes_of(options_.dtype));
+  const DType stored = config_.fp8_blocks ? DType::kF8E4M3 : options_.dtype;
+  const std::int64_t wanted = info_.parameters * static_cast<std::int64_t>(bytes_of(stored));
   const std::int64_t available = device_.free_bytes();
   if (wanted > available) {
     return resource_exhausted(info_.path + ": the weights need " + std::to_string(wanted) + " bytes as " +
-                              std::string(to_string(options_.dtype)) + " and " + std::to_string(available) +
+                              std::string(to_string(stored)) + " and " + std::to_string(available) +
                               " bytes are available on " + device_.name());
   }
   Lap lap;
   LEVADA_ASSIGN_OR_RETURN(stream_, device_.make_stream());
   LEVADA_ASSIGN_OR_RETURN(weights_, CudaWeights::load(source, options_.dtype, device_));
   const std::string weights_time = lap();
-  LEVADA_ASSIGN_OR_RETURN(linears_, cuda::Linears::create({.max_rows = kMaxStepRows,
-                                                           .max_norm_width = config_.hidden,
-                                                           .max_pair_width = 2 * config_.intermediate,
-                                                           .dtype = options_.dtype}));
+  LEVADA_ASSIGN_OR_RETURN(
+      linears_, cuda::Linears::create({.max_rows = kMaxStepRows,
+                                       .max_norm_width = config_.hidden,
+                                       .max_pair_width = std::max(2 * config_.intermediate, weights_.f8_outputs()),
+                                       .max_f8_width = weights_.f8_inputs(),
+                                       .dtype = options_.dtype}));
   LEVADA_ASSIGN_OR_RETURN(attention_, cuda::PagedAttention::create(
                                           device_, static_cast<int>(config_.heads), static_cast<int>(config_.kv_heads),
                                           static_cast<int>(config_.head_dim), std::max(options_.max_graph_rows, 1)));
@@ -194,13 +206,13 @@ Status CudaModel::open(DecoderSource& source) {
                                .max_rows = kMaxStepRows,
                                .max_padded_rows = 0,
                                .max_pages = kMaxTableEntries};
-  if (cuda::FlashAttention::supports(shape)) {
+  if (!options_.f8_kv && cuda::FlashAttention::supports(shape)) {
     LEVADA_ASSIGN_OR_RETURN(flash_, cuda::FlashAttention::create(device_, shape));
   } else {
     LEVADA_LOG_WARNING(
         "prompts are attended row by row, slowly: the tensor-core kernel takes bfloat16, float16 and heads of 64 or "
-        "128, not ",
-        to_string(options_.dtype), " and ", config_.head_dim);
+        "128 over a KV cache of that type, not ",
+        to_string(options_.dtype), " and ", config_.head_dim, " over ", options_.f8_kv ? "float8" : "the same");
   }
   LEVADA_ASSIGN_OR_RETURN(eager_layers_, CudaLayers::make(config_, weights_, options_.dtype, kMaxStepRows, *linears_,
                                                           *attention_, device_));

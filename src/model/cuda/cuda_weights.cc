@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <utility>
+
+#include "base/log.h"
 
 namespace levada::model {
 
@@ -31,6 +34,8 @@ std::int64_t columns_of(Weight weight, const ModelConfig& c) {
   if (weight == Weight::kO) return c.heads * c.head_dim;
   return weight == Weight::kDown ? c.intermediate : c.hidden;
 }
+
+std::int64_t blocks_of(std::int64_t extent) { return (extent + kScaleBlock - 1) / kScaleBlock; }
 
 }  // namespace
 
@@ -72,6 +77,30 @@ class CudaWeights::Loader {
     return TensorView::of(memory, dtype_, {rows, columns}, DeviceKind::kCuda);
   }
 
+  // As stored if the products take it so, else as dtype.
+  Result<CudaMatrix> projection(std::initializer_list<Weight> weights, std::int64_t layer) {
+    CudaMatrix matrix;
+    if (!keeps_f8(weights, layer)) {
+      LEVADA_ASSIGN_OR_RETURN(matrix.numbers, this->matrix(weights, layer));
+      return matrix;
+    }
+    const std::int64_t columns = columns_of(*weights.begin(), config_);
+    std::int64_t rows = 0;
+    std::vector<float> scales;
+    for (Weight weight : weights) {
+      rows += rows_of(weight, config_);
+      const std::vector<float> own = source_.scales(weight, layer);
+      scales.insert(scales.end(), own.begin(), own.end());
+    }
+    LEVADA_ASSIGN_OR_RETURN(std::byte* const numbers, allocate(rows * columns));
+    LEVADA_RETURN_IF_ERROR(send_f8(weights, layer, columns, numbers));
+    matrix.numbers = TensorView::of(numbers, DType::kF8E4M3, {rows, columns}, DeviceKind::kCuda);
+    LEVADA_ASSIGN_OR_RETURN(matrix.scale, send_scales(scales, blocks_of(columns)));
+    into_.f8_inputs_ = std::max(into_.f8_inputs_, columns);
+    into_.f8_outputs_ = std::max(into_.f8_outputs_, rows);
+    return matrix;
+  }
+
   Result<TensorView> cos_sin() {
     const std::int64_t positions = source_.info().context_length_tokens, count = positions * config_.head_dim;
     std::vector<float> host(static_cast<std::size_t>(count));
@@ -90,14 +119,51 @@ class CudaWeights::Loader {
       LEVADA_ASSIGN_OR_RETURN(layer.q_norm, vector(Weight::kQNorm, l));
       LEVADA_ASSIGN_OR_RETURN(layer.k_norm, vector(Weight::kKNorm, l));
     }
-    LEVADA_ASSIGN_OR_RETURN(layer.qkv.numbers, matrix({Weight::kQ, Weight::kK, Weight::kV}, l));
-    LEVADA_ASSIGN_OR_RETURN(layer.o.numbers, matrix({Weight::kO}, l));
-    LEVADA_ASSIGN_OR_RETURN(layer.gate_up.numbers, matrix({Weight::kGate, Weight::kUp}, l));
-    LEVADA_ASSIGN_OR_RETURN(layer.down.numbers, matrix({Weight::kDown}, l));
+    LEVADA_ASSIGN_OR_RETURN(layer.qkv, projection({Weight::kQ, Weight::kK, Weight::kV}, l));
+    LEVADA_ASSIGN_OR_RETURN(layer.o, projection({Weight::kO}, l));
+    LEVADA_ASSIGN_OR_RETURN(layer.gate_up, projection({Weight::kGate, Weight::kUp}, l));
+    LEVADA_ASSIGN_OR_RETURN(layer.down, projection({Weight::kDown}, l));
     return layer;
   }
 
  private:
+  // Whole blocks of each matrix follow one another; the last may end within one (kernels/cuda/linear.h).
+  bool keeps_f8(std::initializer_list<Weight> weights, std::int64_t layer) {
+    const bool stored = std::any_of(weights.begin(), weights.end(), [&](Weight w) { return source_.is_f8(w, layer); });
+    if (!stored) return false;
+    bool taken = dtype_ == DType::kBF16 && columns_of(*weights.begin(), config_) % kScaleBlock == 0;
+    for (Weight weight : weights) {
+      const std::int64_t whole = weight == *(weights.end() - 1) ? 16 : kScaleBlock;
+      taken = taken && source_.is_f8(weight, layer) && rows_of(weight, config_) % whole == 0;
+    }
+    if (!taken && !std::exchange(said_, true)) {
+      LEVADA_LOG_WARNING("float8 weights are converted to ", to_string(dtype_),
+                         ": float8 products take bfloat16 activations and matrices of whole 128 x 128 blocks");
+    }
+    return taken;
+  }
+  Status send_f8(std::initializer_list<Weight> weights, std::int64_t layer, std::int64_t columns, std::byte* to) {
+    for (Weight weight : weights) {
+      const std::int64_t rows = rows_of(weight, config_), most = std::max<std::int64_t>(1, kStagingBytes / columns);
+      for (std::int64_t first = 0, count = 0; first < rows; first += count, to += count * columns) {
+        count = std::min(rows - first, most);
+        source_.read_f8(weight, layer, first, count, staging_->data());
+        LEVADA_RETURN_IF_ERROR(send(to, count * columns));
+      }
+    }
+    return {};
+  }
+  // With rows padded to multiples of four.
+  Result<TensorView> send_scales(const std::vector<float>& scales, std::int64_t columns) {
+    const std::int64_t rows = static_cast<std::int64_t>(scales.size()) / columns, padded = (columns + 3) / 4 * 4;
+    LEVADA_CHECK(rows * padded * 4 <= kStagingBytes, "scales fit the staging buffer");
+    auto* const host = static_cast<float*>(staging_->data());
+    std::fill(host, host + rows * padded, 0.0f);
+    for (std::int64_t r = 0; r < rows; ++r) std::copy_n(scales.data() + r * columns, columns, host + r * padded);
+    LEVADA_ASSIGN_OR_RETURN(std::byte* const to, allocate(rows * padded * 4));
+    LEVADA_RETURN_IF_ERROR(send(to, rows * padded * 4));
+    return TensorView::of(to, DType::kF32, {rows, padded}, DeviceKind::kCuda);
+  }
   Result<std::byte*> allocate(std::int64_t bytes) {
     LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<device::DeviceBuffer> buffer,
                             device_.allocate(static_cast<std::size_t>(bytes)));
@@ -115,6 +181,7 @@ class CudaWeights::Loader {
   const DType dtype_;
   device::Device& device_;
   CudaWeights& into_;
+  bool said_ = false;
   std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<device::DeviceBuffer> staging_;
 };

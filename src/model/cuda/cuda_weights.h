@@ -29,11 +29,14 @@ class CudaWeights {
   device::TensorView embedding, final_norm, head, cos_sin;
   std::vector<CudaLayerWeights> layers;
   std::int64_t bytes() const { return bytes_; }
+  // Widths of the largest product with float8 numbers; 0, 0 if there is none.
+  std::int64_t f8_inputs() const { return f8_inputs_; }
+  std::int64_t f8_outputs() const { return f8_outputs_; }
 
  private:
   class Loader;
   std::vector<std::unique_ptr<device::DeviceBuffer>> buffers_;
-  std::int64_t bytes_ = 0;
+  std::int64_t bytes_ = 0, f8_inputs_ = 0, f8_outputs_ = 0;
 };
 
 }  // namespace levada::model

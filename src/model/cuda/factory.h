@@ -20,12 +20,19 @@ class DecoderSource {
   // (float32, bfloat16 or float16) into host memory.
   virtual void read(Weight weight, std::int64_t layer, std::int64_t first, std::int64_t count, DType dtype,
                     void* out) = 0;
+  // Whether a matrix is stored as float8_e4m3 with block scales; read() multiplies them in, read_f8() gives the numbers
+  // as stored and scales() what they are multiplied by: [rows / 128, columns / 128], rounded up. The latter two are
+  // asked only about such matrices.
+  virtual bool is_f8(Weight, std::int64_t) const { return false; }
+  virtual void read_f8(Weight, std::int64_t, std::int64_t, std::int64_t, void*) {}
+  virtual std::vector<float> scales(Weight, std::int64_t) { return {}; }
   // [context, head_dim] f32: half cosines, half sines.
   virtual void fill_cos_sin(float* out) = 0;
 };
 
 struct CudaModelOptions {
-  DType dtype = DType::kBF16;  // weights, activations and KV planes
+  DType dtype = DType::kBF16;  // weights that aren't float8, activations, KV planes
+  bool f8_kv = false;          // KV planes are float8_e4m3 instead: values as they are, beyond 448 saturated
   std::int32_t page_size_tokens = 16;
   std::string warmup_folder;          // of the warm-up manifest; empty: nothing is measured at the start
   std::int32_t max_graph_rows = 512;  // decode steps of up to so many rows run as recorded graphs; 0: none do

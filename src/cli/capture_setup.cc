@@ -49,11 +49,12 @@ Result<CaptureSetup> open_capture(const capture::Options& options, const store::
   if (arena.device() != nullptr) LEVADA_RETURN_IF_ERROR(check_largest_sample(terms, model, arena));
   setup.publisher = std::make_unique<capture::Publisher>(
       arena, capture::Publisher::Options{terms.limits, options.capture_space_wait_s * 1'000'000}, metrics);
-  setup.ground = std::make_unique<serve::CaptureGround>(
-      serve::CaptureGround{*setup.publisher, terms, arena.incarnation(), arena.capacity_bytes(), setup.store->tcp_url(),
-                           setup.store->shm_url(), setup.store->share_kind(), setup.store->control()});
+  setup.ground = std::make_unique<serve::CaptureGround>(serve::CaptureGround{
+      *setup.publisher, terms, arena.incarnation(), arena.capacity_bytes(), setup.store->tcp_url(),
+      setup.store->shm_url(), setup.store->ucx_url(), [store = setup.store.get()] { return store->ucx_transports(); },
+      setup.store->share_kind(), setup.store->control()});
   LEVADA_LOG_INFO("captures into ", arena.capacity_bytes() >> 20, " MiB as \"", options.spec_capture_store_id, "\" ",
-                  setup.ground->tcp_url, " ", setup.ground->shm_url);
+                  setup.ground->tcp_url, " ", setup.ground->shm_url, " ", setup.ground->ucx_url);
   return setup;
 }
 

@@ -38,6 +38,7 @@ Json store_json(const CaptureGround& ground) {
   Json store = Json::object();
   if (!ground.tcp_url.empty()) store["tcp"] = ground.tcp_url;
   if (!ground.shm_url.empty()) store["shm"] = ground.shm_url;
+  if (!ground.ucx_url.empty()) store["ucx"] = ground.ucx_url;
   return store;
 }
 
@@ -62,14 +63,15 @@ std::vector<std::int32_t> layers_of(const capture::SampleSpec& spec, bool& final
 }  // namespace
 
 std::string capture_facts(const CaptureGround& ground) {
-  Json facts = {{"enabled", true},
-                {"store_id", ground.terms.limits.store_id},
-                {"incarnation", hex64(ground.incarnation)},
-                {"arena_bytes", ground.arena_bytes},
-                {"store", store_json(ground)},
-                {"aux_layer_ids", ground.terms.default_layers},
-                {"dtype", to_string(ground.terms.dtype)},
-                {"max_sample_bytes", ground.terms.limits.max_sample_bytes}};
+  Json facts{{"enabled", true},
+             {"store_id", ground.terms.limits.store_id},
+             {"incarnation", hex64(ground.incarnation)},
+             {"arena_bytes", ground.arena_bytes},
+             {"store", store_json(ground)},
+             {"aux_layer_ids", ground.terms.default_layers},
+             {"dtype", to_string(ground.terms.dtype)},
+             {"max_sample_bytes", ground.terms.limits.max_sample_bytes}};
+  if (!ground.ucx_url.empty()) facts["ucx_transports"] = ground.ucx_transports();
   if (!ground.share_kind.empty()) facts["share_kind"] = ground.share_kind;
   if (!ground.control.empty()) facts["control"] = ground.control;
   return facts.dump();

@@ -44,7 +44,7 @@ std::string InfoRoutes::model_info() const {
 std::string InfoRoutes::server_info(const sched::Snapshot& snapshot) const {
   Json info;
   for (const auto& [name, value] : facts_.arguments) info[name] = Json::parse(value);
-  if (!facts_.capture.empty()) info["capture"] = Json::parse(facts_.capture);
+  if (facts_.capture) info["capture"] = Json::parse(facts_.capture());
   info["version"] = facts_.version;
   info["health"] = snapshot.health.ok() ? "ok" : snapshot.health.message();
   info["kernels_backend"] = facts_.kernels_backend;

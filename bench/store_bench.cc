@@ -19,6 +19,7 @@
 #include "store/open_store.h"
 #include "store/store_server.h"
 #include "store/stream_copy.h"
+#include "store/ucx_module.h"
 
 namespace levada::bench {
 namespace {
@@ -164,11 +165,12 @@ struct Subject {
   std::filesystem::path folder;
   std::unique_ptr<store::Arena> arena;
   std::unique_ptr<store::StoreServer> server;
-  std::unique_ptr<store::ObjectStore> tcp, shm;
+  std::unique_ptr<store::ObjectStore> tcp, shm, ucx;  // ucx: null where levada was built without it
 
   ~Subject() {
     tcp.reset();
     shm.reset();
+    ucx.reset();
     server.reset();
     std::error_code ignored;
     if (!folder.empty()) std::filesystem::remove_all(folder, ignored);
@@ -184,10 +186,15 @@ Status open(Subject& subject, std::uint64_t arena_bytes) {
   store::ServerOptions options;
   options.tcp_url = "tcp://127.0.0.1:0";
   options.shm_url = "shm://" + folder + "/store.sock";
+  if (store::ucx_is_there()) options.ucx_url = "ucx://127.0.0.1:0";
   options.token = "bench";
   LEVADA_ASSIGN_OR_RETURN(subject.server, store::StoreServer::start(*subject.arena, options));
   LEVADA_ASSIGN_OR_RETURN(subject.tcp, store::open_store(subject.server->tcp_url(), options.token, {}, subject.clock));
   LEVADA_ASSIGN_OR_RETURN(subject.shm, store::open_store(subject.server->shm_url(), options.token, {}, subject.clock));
+  if (!options.ucx_url.empty()) {
+    LEVADA_ASSIGN_OR_RETURN(subject.ucx,
+                            store::open_store(subject.server->ucx_url(), options.token, {}, subject.clock));
+  }
   return {};
 }
 
@@ -198,19 +205,26 @@ void check(const Status& status) { LEVADA_CHECK(status.ok(), status.to_string().
 void measure_tcp(Subject& subject, RawTcp& raw, const Buffer& buffer, const Size& size, int turns,
                  std::vector<Case>& out) {
   constexpr int kRuns = 3;
-  Samples limit, put, get;
+  Samples limit, put, get, ucx_put, ucx_get;
   const Bytes object = buffer.first(size.bytes);
+  const auto put_and_get = [&](store::ObjectStore& store, Samples& puts, Samples& gets) {
+    for (int turn = -1; turn < (turns + kRuns - 1) / kRuns; ++turn) {
+      puts.time([&] { check(store.put_from("k", object)); }, turn >= 0);
+      gets.time([&] { check(store.get_into("k", object).status()); }, turn >= 0);
+      check(store.remove("k").status());
+    }
+  };
   for (int run = 0; run < kRuns; ++run) {
     for (int turn = -1; turn < (turns + kRuns - 1) / kRuns; ++turn) {
       limit.time([&] { raw.send(object); }, turn >= 0);
     }
-    for (int turn = -1; turn < (turns + kRuns - 1) / kRuns; ++turn) {
-      put.time([&] { check(subject.tcp->put_from("k", object)); }, turn >= 0);
-      get.time([&] { check(subject.tcp->get_into("k", object).status()); }, turn >= 0);
-      check(subject.tcp->remove("k").status());
-    }
+    put_and_get(*subject.tcp, put, get);
+    if (subject.ucx != nullptr) put_and_get(*subject.ucx, ucx_put, ucx_get);
   }
   for (auto [samples, name] : {std::pair(&limit, "raw_tcp_"), {&put, "tcp_put_"}, {&get, "tcp_get_"}})
+    samples->report(std::string(name) + size.name, size.bytes, true, out);
+  if (subject.ucx == nullptr) return;
+  for (auto [samples, name] : {std::pair(&ucx_put, "ucx_put_"), {&ucx_get, "ucx_get_"}})
     samples->report(std::string(name) + size.name, size.bytes, true, out);
 }
 

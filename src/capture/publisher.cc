@@ -60,6 +60,7 @@ void Publisher::run_opener() {
 void Publisher::run_sealer() {
   std::vector<SealJob> jobs;
   while (seal_jobs_.take(jobs)) {
+    const std::int64_t begun_us = arena_.clock().now_us();
     const auto measured = measure(jobs);
     for (std::size_t i = 0; i < jobs.size(); ++i) {
       if (!jobs[i].on_sealed) {
@@ -70,6 +71,7 @@ void Publisher::run_sealer() {
       jobs[i].capture.reset();  // a failed one's memory is free before anybody hears of it
       jobs[i].on_sealed(std::move(sealed));
     }
+    arena_.count_publication(arena_.clock().now_us() - begun_us);
     jobs.clear();
   }
 }
@@ -191,6 +193,7 @@ std::vector<Result<std::vector<std::uint64_t>>> Publisher::measure(std::span<con
   if (transfers.empty()) return results;
   const auto all = measure_on_device(transfers, written);
   if (!all.ok()) {
+    arena_.count_copy_error();
     std::lock_guard lock(mutex_);
     broken_ = unavailable("captures ended with the device's error: " + all.status().message());
     results.assign(jobs.size(), all.status());

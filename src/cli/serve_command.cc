@@ -96,7 +96,8 @@ Status serve(const ServerOptions& options, const OptionTable& table, SignalWatch
   LEVADA_ASSIGN_OR_RETURN(const CaptureSetup capture,
                           open_capture(options.capture, options.store, engine.model->info(), clock, metrics));
   if (capture.ground) {
-    facts.capture = serve::capture_facts(*capture.ground);
+    facts.capture = [ground = capture.ground.get()] { return serve::capture_facts(*ground); };
+    facts.control = capture.store->control();
     facts.before_metrics = [store = capture.store.get()] { store->update_metrics(); };
   }
   engine::Worker worker(std::move(engine.model), std::move(engine.pool), capture.publisher.get());

@@ -124,11 +124,12 @@ std::string read_store(const Json& result, StoreChoice choice, core::SampleRef& 
   if (!incarnation.ok()) return "incarnation " + incarnation.status().message();
   ref.incarnation = *incarnation;
   const Json* store = member(result, "store");
-  const std::string shm = store == nullptr ? "" : text_of(*store, "shm");
-  const std::string tcp = store == nullptr ? "" : text_of(*store, "tcp");
-  const bool takes_shm = choice == StoreChoice::kShm || (choice == StoreChoice::kAuto && !shm.empty());
-  ref.store_url = takes_shm ? shm : tcp;
-  return ref.store_url.empty() ? std::string("the server offers no ") + (takes_shm ? "shm" : "tcp") + " store" : "";
+  StoreUrls urls;
+  if (store != nullptr) urls = {text_of(*store, "shm"), text_of(*store, "tcp"), text_of(*store, "ucx")};
+  Result<std::string> url = choose_store(urls, choice);
+  if (!url.ok()) return url.status().message();
+  ref.store_url = *std::move(url);
+  return {};
 }
 
 // Empty, or how the result breaks the contract.

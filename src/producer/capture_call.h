@@ -17,6 +17,7 @@
 #include "core/sample_ref.h"
 #include "fanout/producer_messages.h"
 #include "producer/prepared.h"
+#include "producer/store_choice.h"
 
 namespace levada::producer {
 
@@ -57,9 +58,6 @@ struct CaptureVerdict {
   core::SampleRef ref;
   std::string error;
 };
-
-// Where objects of a server are read: chosen from what its reply offers.
-enum class StoreChoice : std::uint8_t { kAuto, kShm, kTcp };
 
 // One verdict per task. A Status means that the whole call failed and no row was believed.
 Result<std::vector<CaptureVerdict>> read_capture_reply(const std::string& body, const std::vector<CaptureTask>& tasks,

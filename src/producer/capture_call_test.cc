@@ -24,7 +24,7 @@ class CaptureCallTest : public testing::Test {
                {"gen", 3},
                {"aux_layer_ids", {1, 2}},
                {"incarnation", "00000000000000ff"},
-               {"store", {{"tcp", "tcp://h:1"}, {"shm", "shm:///s"}}},
+               {"store", {{"tcp", "tcp://h:1"}, {"shm", "shm:///s"}, {"ucx", "ucx://h:2"}}},
                {"features",
                 {{"hidden_states", {{"shape", {1, 3, 8}}, {"dtype", "bfloat16"}, {"checksum", "0000000000000001"}}},
                  {"input_ids", {{"shape", {1, 3}}, {"dtype", "int64"}, {"checksum", "0000000000000002"}}},
@@ -83,6 +83,10 @@ TEST_F(CaptureCallTest, AGoodRowBecomesACompleteRef) {
 
 TEST_F(CaptureCallTest, TheStoreIsTheOneAskedFor) {
   EXPECT_EQ((*read(row_of(result_), StoreChoice::kTcp))[0].ref.store_url, "tcp://h:1");
+  EXPECT_EQ((*read(row_of(result_), StoreChoice::kUcx))[0].ref.store_url, "ucx://h:2");
+  EXPECT_EQ(choose_store({"shm:///s", "tcp://h:1", ""}, StoreChoice::kUcx).status().message(),
+            "the server offers no ucx store");
+  EXPECT_EQ(*choose_store({"", "tcp://h:1", "ucx://h:2"}, StoreChoice::kAuto), "tcp://h:1") << "UCX only if asked for";
   EXPECT_EQ(verdict([](Json& r) { r["store"] = Json::object(); }), "terminal: the server offers no tcp store");
 }
 

@@ -59,8 +59,7 @@ Result<CaptureSide> read_description(const Json& capture) {
   if (!incarnation.ok()) return unavailable("/server_info: capture.incarnation: " + incarnation.status().message());
   side.incarnation = *incarnation;
   if (const auto store = capture.find("store"); store != capture.end() && store->is_object()) {
-    side.tcp_url = string_at(*store, "tcp");
-    side.shm_url = string_at(*store, "shm");
+    side.store = {string_at(*store, "shm"), string_at(*store, "tcp"), string_at(*store, "ucx")};
   }
   if (const auto width = capture.find("hidden_size"); width != capture.end() && width->is_number_unsigned()) {
     side.hidden_size = static_cast<std::int64_t>(std::min<std::uint64_t>(width->get<std::uint64_t>(), 1 << 24));

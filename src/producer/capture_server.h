@@ -15,6 +15,7 @@
 
 #include "base/status.h"
 #include "http/client.h"
+#include "producer/store_choice.h"
 
 namespace levada::producer {
 
@@ -42,7 +43,7 @@ std::unique_ptr<CaptureServer> http_capture_server(const std::string& url, const
 // What GET /server_info says of the capture side.
 struct CaptureSide {
   std::string store_id;
-  std::string tcp_url, shm_url;   // of its store; empty: not offered
+  StoreUrls store;
   std::uint64_t incarnation = 0;  // of its arena
   std::int64_t hidden_size = 0;   // 0: not said
   std::vector<std::int32_t> aux_layer_ids;

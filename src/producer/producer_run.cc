@@ -40,6 +40,7 @@ Result<std::uint64_t> hash_of_file(const std::filesystem::path& file) {
 
 StoreChoice choice_of(const std::string& transport) {
   if (transport == "shm") return StoreChoice::kShm;
+  if (transport == "ucx") return StoreChoice::kUcx;
   return transport == "tcp" ? StoreChoice::kTcp : StoreChoice::kAuto;
 }
 

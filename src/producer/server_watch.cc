@@ -25,14 +25,10 @@ Status ServerWatch::describe(CaptureServer& server, fanout::RegistryApi& registr
   if (side.status().code() == StatusCode::kUnavailable) return on_silence(side.status(), registry, now_us);
   LEVADA_RETURN_IF_ERROR(side.status());
   LEVADA_RETURN_IF_ERROR(check(*side));
-  const bool takes_shm =
-      options_.store == StoreChoice::kShm || (options_.store == StoreChoice::kAuto && !side->shm_url.empty());
-  const std::string& store_url = takes_shm ? side->shm_url : side->tcp_url;
-  if (store_url.empty()) {
-    return Status(StatusCode::kFailedPrecondition,
-                  url_ + " offers no " + (takes_shm ? "shared-memory" : "TCP") + " store", "store_transport");
-  }
-  LEVADA_RETURN_IF_ERROR(learn(store_url, side->incarnation, registry));
+  const Result<std::string> store_url = choose_store(side->store, options_.store);
+  if (!store_url.ok())
+    return Status(store_url.status().code(), url_ + ": " + store_url.status().message(), store_url.status().field());
+  LEVADA_RETURN_IF_ERROR(learn(*store_url, side->incarnation, registry));
   std::lock_guard lock(mutex_);
   silent_since_us_ = -1;
   if (state_ != State::kDropped) state_ = State::kUp;

@@ -209,7 +209,7 @@ Status check_server_flags(const FanoutRecipe& recipe) {
       if (flag == ours) return refuse(instead, "says what " + flag + " in the server's section says: keep this one");
     }
     if (flag.starts_with("--spec-capture") || flag == "--enable-spec-capture" || flag == "--store-tcp-url" ||
-        flag == "--store-shm-url") {
+        flag == "--store-ucx-url" || flag == "--store-shm-url") {
       return refuse(flag, "is set by the launcher: leave it out of the recipe");
     }
   }

@@ -81,6 +81,7 @@ std::vector<std::string> server_argv(const FanoutRecipe& recipe, const PlanConte
   const std::int64_t arena = fanout.max_live_bytes + fanout.capture_reservation_bytes;
   add(argv, "--arena-bytes", text(recipe.levada.capture_arena_bytes.value_or(arena)));
   add(argv, "--store-tcp-url", "tcp://127.0.0.1:0");
+  if (recipe.levada.transport == "ucx") add(argv, "--store-ucx-url", "ucx://127.0.0.1:0");
   add(argv, "--store-shm-url", "shm://" + socket_path(context, recipe, index));
   return argv;
 }

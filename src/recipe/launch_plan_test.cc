@@ -152,6 +152,16 @@ TEST(LaunchPlan, EachRoleSeesItsOwnGpusAndTheProducerNone) {
   EXPECT_EQ(gpus(plan.commands[3]), "");
 }
 
+TEST(LaunchPlan, TheServersListenForUcxOnlyIfTrainersReadOverIt) {
+  const auto listens = [](const std::vector<std::string>& sets) {
+    const LaunchPlan plan = make_plan(recipe_of(kSpecSample, sets), context());
+    const std::vector<std::string>& argv = plan.services[0].argv;
+    return std::find(argv.begin(), argv.end(), "--store-ucx-url") != argv.end();
+  };
+  EXPECT_TRUE(listens({kModel, "levada.transport=ucx"}));
+  EXPECT_FALSE(listens({kModel}));
+}
+
 TEST(LaunchPlan, PrintsNoSecretWhereverItHides) {
   PlanContext secretive = context();
   secretive.overrides = {"tracking.wandb_key=wandb-word", "data.max_length=256"};

@@ -23,7 +23,8 @@ struct ServerFacts {
   std::string kernels_backend;                                 // "cpu avx2", ...
   std::string version;
   std::int64_t started_unix_s = 0;
-  std::string capture;                   // JSON: capture_facts(); empty on a server that doesn't capture
+  std::function<std::string()> capture;  // JSON: capture_facts(); empty on a server that doesn't capture
+  std::string control;                   // "host:port" of the arena's control channel; empty: none
   std::function<void()> before_metrics;  // brings figures up to date that are counted elsewhere; may be empty
 };
 

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "store/store_service.h"
 #include "store/test_store.h"
 
 namespace levada::store {
@@ -293,6 +294,18 @@ TEST_F(UcxPortTest, LeasesAndTicketsThatNobodyGaveAreRefusedAndTheLinkStays) {
   EXPECT_TRUE(guest->read(lease->first, to, for_a_second()).ok());
   served.arena->unlease(lease->first);
   EXPECT_EQ(guest->read(lease->first, to, for_a_second()).code(), StatusCode::kNotFound);
+}
+
+TEST_F(UcxStoreTest, TheServiceOffersTheUrlAndNamesWhatUcxChose) {
+  Metrics metrics;
+  auto service =
+      StoreService::start({.arena_bytes = 1 << 20, .store_ucx_url = "ucx://127.0.0.1:0"}, kToken, clock_, metrics);
+  ASSERT_TRUE(service.ok()) << service.status().to_string();
+  EXPECT_EQ((*service)->ucx_transports(), "");
+  const auto store = open_store((*service)->ucx_url(), kToken, {}, clock_);
+  ASSERT_TRUE(store.ok()) << store.status().to_string();
+  ASSERT_TRUE((*store)->put_from("k", pattern(100'000)).ok());
+  EXPECT_EQ((*service)->ucx_transports(), static_cast<UcxStore&>(**store).transports());
 }
 
 TEST(UcxTransports, OnlyTcpWithoutRdmaOrSharedMemoryIsAFallback) {

@@ -128,11 +128,13 @@ Status Capture::complete() const {
 Result<Published> Capture::seal(std::uint64_t incarnation, std::span<const std::uint64_t> measured) {
   LEVADA_RETURN_IF_ERROR(complete());
   Published published{
-      spec_.store_id, spec_.sample_id, static_cast<std::uint32_t>(spec_.generation), incarnation, {}, {}};
+      spec_.store_id, spec_.sample_id, static_cast<std::uint32_t>(spec_.generation), incarnation, {}, {}, {}};
   const auto seal_one = [&](std::size_t slot, const std::string& name, DType dtype, std::vector<std::int64_t> shape,
                             std::optional<std::uint64_t> checksum) -> Status {
     LEVADA_ASSIGN_OR_RETURN(const store::ObjectInfo info, slots_[slot].seal(checksum));
     published.tensors.push_back({name, dtype, std::move(shape), info.checksum});
+    if (arena_->device() != nullptr)
+      published.addresses.push_back(reinterpret_cast<std::uintptr_t>(slots_[slot].bytes().data()));
     return {};
   };
   for (std::size_t f = 0; f < spec_.features.size(); ++f) {

@@ -35,7 +35,6 @@ Publisher::Publisher(store::Arena& arena, Options options, Metrics& metrics)
       published_count_(metrics.counter("levada:captures_total", "Samples published")),
       published_bytes_(metrics.counter("levada:capture_bytes_total", "Bytes of samples published")),
       batch_count_(metrics.counter("levada:capture_batches_total", "Batches in which samples were published")),
-      batch_us_(metrics.counter("levada:capture_batch_us_total", "Measuring and naming them, in microseconds")),
       failed_count_(metrics.counter("levada:capture_failures_total", "Samples that could not be published")),
       opener_("capture-open", [this] { run_opener(); }),
       sealer_("capture-seal", [this] { run_sealer(); }) {}
@@ -48,7 +47,7 @@ Publisher::~Publisher() {
   sealer_.join();
   if (published_count_.value() > 0) {
     LEVADA_LOG_INFO(published_count_.value(), " samples published in ", batch_count_.value(), " batches, ",
-                    batch_us_.value() / batch_count_.value() / 1000, " ms each");
+                    static_cast<double>(arena_.stats().publish_us) / batch_count_.value() / 1000, " ms each");
   }
 }
 
@@ -67,7 +66,7 @@ void Publisher::run_opener() {
 void Publisher::run_sealer() {
   std::vector<SealJob> jobs;
   while (seal_jobs_.take(jobs)) {
-    const std::int64_t since_us = arena_.clock().now_us();
+    const std::int64_t begun_us = arena_.clock().now_us();
     const auto measured = measure(jobs);
     for (std::size_t i = 0; i < jobs.size(); ++i) {
       if (!jobs[i].on_sealed) {
@@ -78,9 +77,9 @@ void Publisher::run_sealer() {
       jobs[i].capture.reset();  // a failed one's memory is free before anybody hears of it
       jobs[i].on_sealed(std::move(sealed));
     }
+    arena_.count_publication(arena_.clock().now_us() - begun_us);
     jobs.clear();
     batch_count_.add();
-    batch_us_.add(static_cast<double>(arena_.clock().now_us() - since_us));
   }
 }
 
@@ -202,6 +201,7 @@ std::vector<Result<std::vector<std::uint64_t>>> Publisher::measure(std::span<con
   if (transfers.empty()) return results;
   const auto all = measure_on_device(transfers, written);
   if (!all.ok()) {
+    arena_.count_copy_error();
     std::lock_guard lock(mutex_);
     broken_ = unavailable("captures ended with the device's error: " + all.status().message());
     results.assign(jobs.size(), all.status());

@@ -40,6 +40,7 @@ struct Published {
   std::uint64_t incarnation = 0;
   std::vector<std::int32_t> aux_layer_ids;  // of the first feature made of layers, in its order
   std::vector<core::StoredTensor> tensors;  // features, then passthrough
+  std::vector<std::uint64_t> addresses;     // of the tensors in the arena's device; none in host memory
 };
 
 class Capture;
@@ -112,7 +113,6 @@ class Publisher final : public RowSink {
   Counter& published_count_;
   Counter& published_bytes_;
   Counter& batch_count_;
-  Counter& batch_us_;
   Counter& failed_count_;
 
   std::mutex mutex_;

@@ -299,6 +299,21 @@ TEST_P(DevicePublisherTest, T7RowsAreCopiedWhenTheirStreamComputedThemAndMayBeOv
   ASSERT_TRUE(late.synchronize().ok());  // the overwrite needs `rows` until then
 }
 
+TEST_P(DevicePublisherTest, I6EveryTensorsAddressIsWhereItsBytesLie) {
+  start();
+  const core::CaptureId id = opened(one_state());
+  auto rows = rows_of(2);
+  publisher->on_device_rows(id, {{}, 0, 3}, 2, device::TensorView::of(rows.data(), DType::kBF16, {3, kHidden}),
+                            *stream);
+  const auto published = seal(id);
+  ASSERT_TRUE(published.ok());
+  ASSERT_EQ(published->addresses.size(), published->tensors.size());
+  for (std::size_t i = 0; i < published->tensors.size(); ++i) {
+    const auto view = arena->view("run/run:t/g1/" + published->tensors[i].name);
+    EXPECT_EQ(published->addresses[i], reinterpret_cast<std::uintptr_t>(view->bytes().data()));
+  }
+}
+
 TEST_P(DevicePublisherTest, ADroppedCapturesMemoryIsFreeOnlyWhenItsLateCopiesHaveHappened) {
   start();
   auto& late = static_cast<device::FakeStream&>(*own_stream);

@@ -97,6 +97,7 @@ Status serve(const ServerOptions& options, const OptionTable& table, SignalWatch
                           open_capture(options.capture, options.store, engine.model->info(), clock, metrics));
   if (capture.ground) {
     facts.capture = [ground = capture.ground.get()] { return serve::capture_facts(*ground); };
+    facts.control = capture.store->control();
     facts.before_metrics = [store = capture.store.get()] { store->update_metrics(); };
   }
   engine::Worker worker(std::move(engine.model), std::move(engine.pool), capture.publisher.get());

@@ -51,4 +51,13 @@ std::string object_key(std::string_view store_id, std::string_view sample_id, st
   return key;
 }
 
+std::string keys_of_run(std::string_view store_id, std::string_view run_id) {
+  std::string keys;
+  append_encoded(keys, store_id);
+  keys.push_back('/');
+  append_encoded(keys, run_id);
+  keys.push_back(':');
+  return keys;
+}
+
 }  // namespace levada::core

@@ -42,5 +42,7 @@ struct SampleRef {
 // (equal to SpecForge's key for ordinary ids). REQUIRES: no component is empty.
 std::string object_key(std::string_view store_id, std::string_view sample_id, std::uint32_t generation,
                        std::string_view name);
+// What the keys of all samples of a run begin with.
+std::string keys_of_run(std::string_view store_id, std::string_view run_id);
 
 }  // namespace levada::core

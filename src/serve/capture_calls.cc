@@ -42,6 +42,17 @@ Json store_json(const CaptureGround& ground) {
   return store;
 }
 
+// Upstream's two names for one thing. The session would be Mooncake's transfer engine; ours is reached by `store`, and
+// the store's TCP address stands in for it where there is one.
+void add_arena(const CaptureGround& ground, Json& to) {
+  if (ground.share_kind.empty() || ground.control.empty()) return;
+  constexpr std::string_view kTcp = "tcp://";
+  const std::string session = ground.tcp_url.empty() ? ground.control : ground.tcp_url.substr(kTcp.size());
+  const Json arena = {{"session", session}, {"control", ground.control}};
+  to["nvlink"] = arena;
+  to["arena"] = arena;
+}
+
 std::vector<std::int32_t> layers_of(const capture::SampleSpec& spec, bool& final_norm) {
   std::vector<std::int32_t> layers = capture::states_of(spec);
   final_norm = !layers.empty() && layers.front() == capture::kFinalNorm;
@@ -61,6 +72,8 @@ std::string capture_facts(const CaptureGround& ground) {
              {"dtype", to_string(ground.terms.dtype)},
              {"max_sample_bytes", ground.terms.limits.max_sample_bytes}};
   if (!ground.ucx_url.empty()) facts["ucx_transports"] = ground.ucx_transports();
+  if (!ground.share_kind.empty()) facts["share_kind"] = ground.share_kind;
+  if (!ground.control.empty()) facts["control"] = ground.control;
   return facts.dump();
 }
 
@@ -199,18 +212,21 @@ void CaptureCalls::drop(BatchId id) {
 
 std::string CaptureCalls::published_json(const capture::Published& published) const {
   Json features = Json::object();
-  for (const core::StoredTensor& tensor : published.tensors) {
-    features[tensor.name] = {
-        {"shape", tensor.shape}, {"dtype", to_string(tensor.dtype)}, {"checksum", hex64(tensor.checksum)}};
+  for (std::size_t i = 0; i < published.tensors.size(); ++i) {
+    const core::StoredTensor& tensor = published.tensors[i];
+    Json& feature = features[tensor.name];
+    feature = {{"shape", tensor.shape}, {"dtype", to_string(tensor.dtype)}, {"checksum", hex64(tensor.checksum)}};
+    if (!published.addresses.empty()) feature["address"] = published.addresses[i];
   }
-  return Json{{"sample_id", published.sample_id},
-              {"store_id", published.store_id},
-              {"gen", published.generation},
-              {"aux_layer_ids", published.aux_layer_ids},
-              {"features", features},
-              {"incarnation", hex64(published.incarnation)},
-              {"store", store_json(ground_)}}
-      .dump();
+  Json result = {{"sample_id", published.sample_id},
+                 {"store_id", published.store_id},
+                 {"gen", published.generation},
+                 {"aux_layer_ids", published.aux_layer_ids},
+                 {"features", features},
+                 {"incarnation", hex64(published.incarnation)},
+                 {"store", store_json(ground_)}};
+  add_arena(ground_, result);
+  return result.dump();
 }
 
 }  // namespace levada::serve

@@ -26,6 +26,8 @@ struct CaptureGround {
   std::uint64_t incarnation = 0, arena_bytes = 0;
   std::string tcp_url, shm_url, ucx_url;        // of the store; empty: not served that way
   std::function<std::string()> ucx_transports;  // what UCX chose so far; any thread; may be empty
+  // Of an arena on a device; empty otherwise: by what others map it, and "host:port" of the control channel.
+  std::string share_kind, control;
 };
 
 // The "capture" object of /server_info.

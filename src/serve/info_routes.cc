@@ -62,9 +62,12 @@ void InfoRoutes::register_on(Router& router) {
     });
   };
   fixed("/", Access::kOpen, "text/html; charset=utf-8", kChatPage);
-  router.add("GET", "/health", Access::kOpen, [this](http::Request, http::Responder responder) {
+  // The control channel is for a client that loses its first reply: it can free what it never heard of.
+  Json well = {{"status", "ok"}};
+  if (!facts_.control.empty()) well["control"] = facts_.control;
+  router.add("GET", "/health", Access::kOpen, [this, well = dump(well)](http::Request, http::Responder responder) {
     if (const Status health = scheduler_.health(); !health.ok()) return respond_error(responder, health);
-    responder.respond(200, "application/json", "{\"status\":\"ok\"}");
+    responder.respond(200, "application/json", well);
   });
   fixed("/v1/models", Access::kUser, "application/json", models());
   for (const char* path : {"/model_info", "/get_model_info"}) {

@@ -24,6 +24,7 @@ struct ServerFacts {
   std::string version;
   std::int64_t started_unix_s = 0;
   std::function<std::string()> capture;  // JSON: capture_facts(); empty on a server that doesn't capture
+  std::string control;                   // "host:port" of the arena's control channel; empty: none
   std::function<void()> before_metrics;  // brings figures up to date that are counted elsewhere; may be empty
 };
 

@@ -213,6 +213,16 @@ void Arena::count_timeout() {
   ++counters_.wait_timeouts;
 }
 
+void Arena::count_publication(std::int64_t us) {
+  std::lock_guard lock(mutex_);
+  counters_.publish_us += static_cast<std::uint64_t>(us);
+}
+
+void Arena::count_copy_error() {
+  std::lock_guard lock(mutex_);
+  ++counters_.copy_errors;
+}
+
 void Arena::leave_locked(Turn& turn) {
   if (turn.number_ == 0) return;
   counters_.wait_us += static_cast<std::uint64_t>(clock_.now_us() - turn.since_us_);

@@ -49,6 +49,7 @@ struct ArenaStats {
   std::uint64_t free_unknown = 0;  // removals of what was not there
   std::uint64_t clashes = 0;       // reservations of a live key
   std::uint64_t waits = 0, wait_us = 0, wait_timeouts = 0, leases_expired = 0;
+  std::uint64_t publish_us = 0, copy_errors = 0;  // told by those who write
 };
 
 class Arena;
@@ -147,6 +148,10 @@ class Arena {
 
   // Called, with the arena locked, whenever waiting reservations may have become possible. Must not call back.
   void on_space(std::function<void()> listener);
+
+  // For the counters: a batch took this long from its copies to its names, or its device failed.
+  void count_publication(std::int64_t us);
+  void count_copy_error();
 
   const MemoryFile& memory() const { return memory_; }
   // The memory of all objects.

@@ -29,12 +29,14 @@ Result<std::vector<ObjectInfo>> BatchWriter::publish(std::span<const Item> items
                                                      std::int64_t deadline_us) {
   LEVADA_RETURN_IF_ERROR(broken_);
   LEVADA_ASSIGN_OR_RETURN(std::vector<Slot> slots, place(items, deadline_us));
+  const std::int64_t placed_us = arena_.clock().now_us();
   std::vector<Transfer> transfers;
   for (std::size_t i = 0; i < items.size(); ++i)
     transfers.push_back({items[i].bytes.data(), slots[i].bytes().data(), items[i].bytes.size()});
   const Status ordered = ready == nullptr ? Status() : copier_->after(*ready);
   const auto checksums = ordered.ok() ? copier_->copy_measured(transfers) : Result<std::vector<std::uint64_t>>(ordered);
   if (!checksums.ok()) {
+    arena_.count_copy_error();
     broken_ = unavailable("publication ended with the device's error: " + checksums.status().message());
     return checksums.status();
   }
@@ -47,6 +49,7 @@ Result<std::vector<ObjectInfo>> BatchWriter::publish(std::span<const Item> items
     }
     infos.push_back(*info);
   }
+  arena_.count_publication(arena_.clock().now_us() - placed_us);
   return infos;
 }
 

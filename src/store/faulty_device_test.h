@@ -4,6 +4,8 @@
 // Invariant: a copy that fails has copied nothing.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 
 #include "device/cpu_device.h"
@@ -15,6 +17,11 @@ class FaultyDevice final : public device::Device {
  public:
   // The n-th copy from here on fails, and all after it; -1: none.
   void fail_after(int copies) { left_ = copies; }
+  // The n-th copy from here on stops in its middle for ever, once it has said so by a byte to `tell`.
+  void stall_after(int copies, int tell) {
+    stall_ = copies;
+    tell_ = tell;
+  }
 
   device::DeviceKind kind() const override { return device::DeviceKind::kCpu; }
   int index() const override { return 0; }
@@ -46,6 +53,7 @@ class FaultyDevice final : public device::Device {
     Status copy(void* to, const void* from, std::size_t bytes) override {
       if (device_.left_ == 0) return internal_error("CUDA: copying: an illegal memory access was encountered");
       if (device_.left_ > 0) --device_.left_;
+      if (device_.stall_ >= 0 && device_.stall_-- == 0) stall(to, from, bytes);
       return inner_.copy(to, from, bytes);
     }
     Status fill(void* to, std::uint8_t byte, std::size_t bytes) override { return inner_.fill(to, byte, bytes); }
@@ -55,11 +63,17 @@ class FaultyDevice final : public device::Device {
     void* native_handle() const override { return nullptr; }
 
    private:
+    void stall(void* to, const void* from, std::size_t bytes) {
+      [[maybe_unused]] Status half = inner_.copy(to, from, bytes / 2);
+      half = inner_.synchronize();
+      [[maybe_unused]] const long told = ::write(device_.tell_, "s", 1);
+      while (true) ::pause();
+    }
     FaultyDevice& device_;
     device::FakeStream inner_;
   };
   std::unique_ptr<device::Device> cpu_ = device::make_cpu_device();
-  std::atomic<int> left_{-1};
+  std::atomic<int> left_{-1}, stall_{-1}, tell_{-1};
 };
 
 }  // namespace levada::store

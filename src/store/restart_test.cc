@@ -1,10 +1,9 @@
 // B35 and faults 2, 3: servers and clients that end, in good order and by SIGKILL, and what the others see.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
 
 #include <cstring>
 
+#include "store/child_test.h"
 #include "store/test_store.h"
 
 namespace levada::store {
@@ -73,46 +72,6 @@ TEST_P(RestartTest, AViewOutlivesItsServerAndSaysSo) {
   EXPECT_TRUE(fresh.ok());
   EXPECT_EQ(*client->remove("other"), RemoveOutcome::kStillRead);
 }
-
-// A child process that does `work` and then waits to be killed.
-class Child {
- public:
-  template <class Work>
-  explicit Child(Work work) {
-    int done[2], go[2];
-    LEVADA_CHECK(::pipe(done) == 0 && ::pipe(go) == 0, "pipes");
-    process_ = ::fork();
-    if (process_ == 0) {
-      char url[200] = {};
-      if (::read(go[0], url, sizeof url - 1) < 0) ::_exit(1);
-      work(std::string(url), done[1]);
-      ::pause();
-      ::_exit(0);
-    }
-    go_.reset(go[1]);
-    done_.reset(done[0]);
-    ::close(done[1]);
-    ::close(go[0]);
-  }
-  ~Child() { kill(); }
-  void begin(const std::string& url) {
-    LEVADA_CHECK(::write(go_.get(), url.c_str(), url.size() + 1) > 0, "the child is gone");
-  }
-  std::string wait() {
-    char text[200] = {};
-    return ::read(done_.get(), text, sizeof text - 1) > 0 ? text : "";
-  }
-  void kill() {
-    if (process_ <= 0) return;
-    ::kill(process_, SIGKILL);
-    ::waitpid(process_, nullptr, 0);
-    process_ = 0;
-  }
-
- private:
-  pid_t process_;
-  Fd go_, done_;
-};
 
 // B33 across processes: what a killed reader held is given back.
 TEST(KilledClient, B33ItsViewsAndLeasesAreGivenBack) {

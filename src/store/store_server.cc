@@ -1,11 +1,9 @@
 #include "store/store_server.h"
 
-#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <limits>
 
 #include "store/endpoint.h"
@@ -22,8 +20,6 @@ void wake(const Fd& event) {
   const std::uint64_t one = 1;
   [[maybe_unused]] const long written = ::write(event.get(), &one, sizeof one);  // full means awake already
 }
-
-Fd spare_descriptor() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 }  // namespace
 
@@ -46,7 +42,6 @@ StoreServer::StoreServer(Arena& arena, const ServerOptions& options)
     : arena_(arena),
       options_(options),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      spare_(spare_descriptor()),
       wake_(std::make_shared<const Fd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {}
 
 StoreServer::~StoreServer() { stop(); }
@@ -128,15 +123,9 @@ void StoreServer::on_event(int descriptor, std::uint32_t events) {
 }
 
 void StoreServer::accept_from(const Listener& listener) {
-  Fd socket(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket.valid() && (errno == EMFILE || errno == ENFILE)) {
-    // The caller would wait and this loop spin: give the spare descriptor up, to take the caller in and let it go.
-    spare_.reset();
-    socket.reset(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    socket.reset();
-    spare_ = spare_descriptor();
-    stats_.refused_full.fetch_add(1);
-  }
+  bool turned_away = false;
+  Fd socket = acceptor_.accept(listener.socket, turned_away);
+  if (turned_away) stats_.refused_full.fetch_add(1);
   if (!socket.valid()) return;
   if (clients_.size() >= static_cast<std::size_t>(options_.max_connections)) {
     stats_.refused_full.fetch_add(1);

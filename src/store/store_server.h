@@ -12,6 +12,7 @@
 
 #include "base/fd.h"
 #include "base/thread.h"
+#include "store/acceptor.h"
 #include "store/server_connection.h"
 
 namespace levada::store {
@@ -62,7 +63,8 @@ class StoreServer {
   StoreServerStats stats_;
   std::optional<ServerUcx> ucx_;
   std::vector<Listener> listeners_;
-  Fd epoll_, spare_;
+  Fd epoll_;
+  Acceptor acceptor_;
   std::shared_ptr<const Fd> wake_;  // shared with the arena's listener, which can't be taken back
   std::atomic<bool> stopping_{false};
   std::map<int, Client> clients_;  // by descriptor; the server's thread

@@ -159,6 +159,7 @@ bool Port::admits(const Wish& wish, const ucp_am_recv_param_t& param) const {
 }
 
 void Port::on_read(const Wish& wish, ucp_ep_h peer) {
+  note_transports(peer);
   Result<UcxDesk::Reading> reading = desk_.begin_read(wish.grant);
   if (!reading.ok()) return answer(peer, wish.number, reading.status());
   auto transfer = std::make_unique<Transfer>(
@@ -168,6 +169,7 @@ void Port::on_read(const Wish& wish, ucp_ep_h peer) {
 }
 
 ucs_status_t Port::on_write(const Wish& wish, ucp_ep_h peer, void* data, std::size_t bytes, bool by_rendezvous) {
+  note_transports(peer);
   const Result<std::span<std::byte>> place = desk_.begin_write(wish.grant, bytes);
   if (!place.ok()) {
     answer(peer, wish.number, place.status());
@@ -226,7 +228,6 @@ void Port::finish(Transfer* transfer, ucs_status_t status) {
   if (status != UCS_OK) fail(ended->peer);
   if (ended->kind == Transfer::Kind::kReceive)
     finish_write(*ended, status == UCS_OK ? Status() : failed("receiving", status));
-  if (status == UCS_OK) note_transports(ended->peer);
 }
 
 void Port::finish_write(const Transfer& transfer, const Status& arrived) {

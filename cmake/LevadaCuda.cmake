@@ -110,6 +110,9 @@ function(levada_cuda_module)
   target_link_options(levada_cuda PRIVATE "-Wl,-rpath,${LEVADA_CUDA_ROOT}/lib64" -Wl,--no-undefined
     -Wl,--build-id=sha1)  # the warm-up manifest's key
   add_dependencies(levada_cuda ${parts})
+  if(TARGET model_cuda_test)  # loads it, and must be of the same build
+    add_dependencies(model_cuda_test levada_cuda)
+  endif()
 endfunction()
 
 function(levada_cuda_program)

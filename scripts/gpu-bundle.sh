@@ -15,7 +15,7 @@ for binary in "$@" build/release/liblevada_cuda.so; do
   strip -o "$folder/stage/$(basename "$binary")" "$binary"
 done
 # Not carried: what belongs to the C library, and torch and CUDA, which are there.
-ldd "$@" | awk '$3 ~ /^\// {print $3}' | sort -u |
+ldd "$@" build/release/liblevada_cuda.so | awk '$3 ~ /^\// {print $3}' | sort -u |
   { grep -v -E '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|ld-linux[^/]*|libtorch[^/]*|libc10[^/]*|libcu[^/]*|libnv[^/]*)\.so' || true; } |
   xargs -r -I{} cp -L {} "$folder/stage/lib/"
 tar -C "$folder/stage" -cJf "$folder/bundle.tar.xz" .

@@ -23,7 +23,7 @@ Capture::Capture(core::CaptureId id, SampleSpec spec, std::int32_t tokens, std::
 
 Capture::~Capture() {
   // Their memory is somebody else's from here on.
-  if (written() != nullptr) [[maybe_unused]]
+  if (written_ != nullptr) [[maybe_unused]]
     const Status happened = written_->wait();
 }
 
@@ -31,9 +31,6 @@ Status Capture::begin(store::Arena& arena) {
   arena_ = &arena;
   for (std::size_t p = 0; p < spec_.passthrough.size(); ++p)
     LEVADA_RETURN_IF_ERROR(arena.write(slots_[spec_.features.size() + p], spec_.passthrough[p].bytes));
-  if (arena.device() == nullptr) return {};
-  LEVADA_ASSIGN_OR_RETURN(copy_rows_, copy_rows_on(*arena.device()));
-  LEVADA_ASSIGN_OR_RETURN(written_, arena.device()->make_event());
   return {};
 }
 
@@ -80,7 +77,7 @@ void Capture::write(const core::TokenRange& range, std::int32_t state, const dev
   if (!copied.ok()) return note_rows(range, state, std::move(copied));
   std::vector<std::byte> converted;
   for (RowCopy& copy : copies_of(range, state, rows)) {
-    if (copy_rows_ != nullptr) {
+    if (host_rows_stream_ != nullptr) {
       // Converted on the host, then moved row by row to their places on the device.
       const std::size_t row_bytes = static_cast<std::size_t>(copy.width) * bytes_of(copy.to_dtype);
       converted.resize(row_bytes * static_cast<std::size_t>(copy.rows));
@@ -98,14 +95,17 @@ void Capture::write(const core::TokenRange& range, std::int32_t state, const dev
   note_rows(range, state, std::move(copied));
 }
 
-void Capture::write_on(device::Stream& stream, const core::TokenRange& range, std::int32_t state,
-                       const device::TensorView& rows) {
-  LEVADA_CHECK(copy_rows_ != nullptr && rows.place == arena_->device()->kind(), "rows of the arena's device");
-  Status copied;
-  for (const RowCopy& copy : copies_of(range, state, rows))
-    if (copied.ok()) copied = copy_rows_(copy, stream);
-  const Status recorded = stream.record(*written_);
-  note_rows(range, state, copied.ok() ? recorded : std::move(copied));
+void Capture::note_copied(const core::TokenRange& range, std::int32_t state, Status copied,
+                          std::shared_ptr<device::Event> written) {
+  note_rows(range, state, std::move(copied));
+  if (written == nullptr) return;
+  std::lock_guard lock(mutex_);
+  written_ = std::move(written);
+}
+
+std::shared_ptr<device::Event> Capture::written() const {
+  std::lock_guard lock(mutex_);
+  return written_;
 }
 
 std::vector<std::span<const std::byte>> Capture::features() const {

@@ -1,6 +1,6 @@
 // What: Capture, one sample being filled: a slot of the arena per tensor, and which rows have come.
 // Owner: the Publisher.
-// Thread: write() and write_on() on the worker's; seal() on the Publisher's, after the last write.
+// Thread: write() and note_copied() on the worker's; seal() on the Publisher's, after the last write.
 // Invariant: a tensor is [1, tokens, width] row-major; each state has its own columns; rows beyond `tokens` (lookahead
 // computes one) are not kept. complete() is true only when every state has every row.
 #pragma once
@@ -29,13 +29,15 @@ class Capture {
 
   // Rows [range.first, range.end()) of `state`: f32 [count, hidden_size].
   void write(const core::TokenRange& range, std::int32_t state, const device::TensorView& rows);
-  // The same of rows that `stream` computes in memory of the arena's device. An error shows in complete().
-  void write_on(device::Stream& stream, const core::TokenRange& range, std::int32_t state,
-                const device::TensorView& rows);
-  // What the last row's copy is followed by; null if none came through write_on().
-  const device::Event* written() const {
-    return written_ != nullptr && written_->recorded() ? written_.get() : nullptr;
-  }
+  // One copy for each column of `state`, without the rows beyond the sample.
+  std::vector<RowCopy> copies_of(const core::TokenRange& range, std::int32_t state,
+                                 const device::TensorView& rows) const;
+  // Those copies are enqueued on the arena's device, and `written`, which other captures may share, is recorded behind
+  // them; or `copied` says why not, which shows in complete().
+  void note_copied(const core::TokenRange& range, std::int32_t state, Status copied,
+                   std::shared_ptr<device::Event> written);
+  // What the last row's copy is followed by; null if none came through note_copied().
+  std::shared_ptr<device::Event> written() const;
   // The features' bytes, in order, to be measured on the arena's device.
   std::vector<std::span<const std::byte>> features() const;
   // kInternal naming the state and the rows it lacks, or what a copy failed with.
@@ -50,9 +52,6 @@ class Capture {
     std::int64_t offset_elements;
   };
   std::int64_t width_elements(const FeatureSpec& feature) const;
-  // One copy for each column of `state`, without the rows beyond the sample.
-  std::vector<RowCopy> copies_of(const core::TokenRange& range, std::int32_t state,
-                                 const device::TensorView& rows) const;
   Status prepare_for_host_rows();
   void note_rows(const core::TokenRange& range, std::int32_t state, Status copied);
 
@@ -62,11 +61,10 @@ class Capture {
   std::vector<store::Slot> slots_;
   std::map<std::int32_t, std::vector<Column>> columns_;  // by state
   store::Arena* arena_ = nullptr;
-  CopyRows copy_rows_ = nullptr;  // on the arena's device, if it is on one …
-  std::unique_ptr<device::Event> written_;
-  std::unique_ptr<device::Stream> host_rows_stream_;  // … and how rows of the host get there, once there are any
+  std::unique_ptr<device::Stream> host_rows_stream_;  // to the arena's device, once rows of the host come
   mutable std::mutex mutex_;                          // the worker writes, the sealer asks
   Status copied_;
+  std::shared_ptr<device::Event> written_;
   std::map<std::int32_t, std::int32_t> rows_;  // by state: rows [0, n) are there
 };
 

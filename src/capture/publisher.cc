@@ -1,5 +1,6 @@
 #include "capture/publisher.h"
 
+#include "base/log.h"
 #include "capture/capture.h"
 
 namespace levada::capture {
@@ -33,6 +34,7 @@ Publisher::Publisher(store::Arena& arena, Options options, Metrics& metrics)
       options_(std::move(options)),
       published_count_(metrics.counter("levada:captures_total", "Samples published")),
       published_bytes_(metrics.counter("levada:capture_bytes_total", "Bytes of samples published")),
+      batch_count_(metrics.counter("levada:capture_batches_total", "Batches in which samples were published")),
       failed_count_(metrics.counter("levada:capture_failures_total", "Samples that could not be published")),
       opener_("capture-open", [this] { run_opener(); }),
       sealer_("capture-seal", [this] { run_sealer(); }) {}
@@ -43,6 +45,10 @@ Publisher::~Publisher() {
   opener_.join();
   seal_jobs_.close();
   sealer_.join();
+  if (published_count_.value() > 0) {
+    LEVADA_LOG_INFO(published_count_.value(), " samples published in ", batch_count_.value(), " batches, ",
+                    static_cast<double>(arena_.stats().publish_us) / batch_count_.value() / 1000, " ms each");
+  }
 }
 
 void Publisher::run_opener() {
@@ -73,6 +79,7 @@ void Publisher::run_sealer() {
     }
     arena_.count_publication(arena_.clock().now_us() - begun_us);
     jobs.clear();
+    batch_count_.add();
   }
 }
 
@@ -180,7 +187,7 @@ std::vector<Result<std::vector<std::uint64_t>>> Publisher::measure(std::span<con
   std::vector<Result<std::vector<std::uint64_t>>> results(jobs.size(), std::vector<std::uint64_t>());
   if (arena_.device() == nullptr) return results;
   std::vector<store::Transfer> transfers;
-  std::vector<const device::Event*> written;
+  std::vector<std::shared_ptr<device::Event>> written;
   std::vector<std::size_t> counts(jobs.size(), 0);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     if (!jobs[i].on_sealed || !jobs[i].capture->complete().ok()) continue;
@@ -188,7 +195,8 @@ std::vector<Result<std::vector<std::uint64_t>>> Publisher::measure(std::span<con
       transfers.push_back({bytes.data(), nullptr, bytes.size()});
       ++counts[i];
     }
-    if (const device::Event* event = jobs[i].capture->written()) written.push_back(event);
+    const auto event = jobs[i].capture->written();
+    if (event != nullptr && (written.empty() || written.back() != event)) written.push_back(event);
   }
   if (transfers.empty()) return results;
   const auto all = measure_on_device(transfers, written);
@@ -208,12 +216,12 @@ std::vector<Result<std::vector<std::uint64_t>>> Publisher::measure(std::span<con
   return results;
 }
 
-Result<std::vector<std::uint64_t>> Publisher::measure_on_device(std::span<const store::Transfer> transfers,
-                                                                std::span<const device::Event* const> written) {
+Result<std::vector<std::uint64_t>> Publisher::measure_on_device(
+    std::span<const store::Transfer> transfers, std::span<const std::shared_ptr<device::Event>> written) {
   if (copier_ == nullptr) {
     LEVADA_ASSIGN_OR_RETURN(copier_, store::BatchCopier::create(*arena_.device()));
   }
-  for (const device::Event* event : written) LEVADA_RETURN_IF_ERROR(copier_->after(*event));
+  for (const auto& event : written) LEVADA_RETURN_IF_ERROR(copier_->after(*event));
   return copier_->copy_measured(transfers);
 }
 
@@ -259,9 +267,31 @@ bool Publisher::takes_rows_of(const device::Device& device) const {
   return own != nullptr && own->kind() == device.kind() && own->index() == device.index();
 }
 
-void Publisher::on_device_rows(core::CaptureId id, const core::TokenRange& range, std::int32_t state,
-                               const device::TensorView& rows, device::Stream& stream) {
-  if (const auto capture = filling(id)) capture->write_on(stream, range, state, rows);
+void Publisher::on_device_rows(std::int32_t state, std::span<const CapturedRows> captured, device::Stream& stream) {
+  std::vector<std::pair<std::shared_ptr<Capture>, core::TokenRange>> captures;
+  std::vector<RowCopy> copies;
+  for (const CapturedRows& one : captured) {
+    LEVADA_CHECK(one.rows.place == arena_.device()->kind(), "rows of the arena's device");
+    auto capture = filling(one.id);
+    if (capture == nullptr) continue;
+    const std::vector<RowCopy> own = capture->copies_of(one.range, state, one.rows);
+    copies.insert(copies.end(), own.begin(), own.end());
+    captures.emplace_back(std::move(capture), one.range);
+  }
+  if (captures.empty()) return;
+  Status copied = copy_rows(copies, arena_.device()->kind(), stream);
+  std::shared_ptr<device::Event> written;
+  // Behind failed copies as well: some of them may be on their way.
+  if (Result<std::unique_ptr<device::Event>> event = arena_.device()->make_event(); event.ok()) {
+    written = *std::move(event);
+    if (Status recorded = stream.record(*written); !recorded.ok()) {
+      written = nullptr;
+      copied = std::move(recorded);
+    }
+  } else {
+    copied = event.status();
+  }
+  for (const auto& [capture, range] : captures) capture->note_copied(range, state, copied, written);
 }
 
 }  // namespace levada::capture

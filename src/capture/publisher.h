@@ -74,8 +74,7 @@ class Publisher final : public RowSink {
                const device::TensorView& rows) override;
   // Of the device that the arena is on.
   bool takes_rows_of(const device::Device& device) const override;
-  void on_device_rows(core::CaptureId id, const core::TokenRange& range, std::int32_t state,
-                      const device::TensorView& rows, device::Stream& stream) override;
+  void on_device_rows(std::int32_t state, std::span<const CapturedRows> captured, device::Stream& stream) override;
 
  private:
   struct Recorded {
@@ -101,7 +100,7 @@ class Publisher final : public RowSink {
   // The checksums of every capture's features; empty ones where the arena is in host memory.
   std::vector<Result<std::vector<std::uint64_t>>> measure(std::span<const SealJob> jobs);
   Result<std::vector<std::uint64_t>> measure_on_device(std::span<const store::Transfer> transfers,
-                                                       std::span<const device::Event* const> written);
+                                                       std::span<const std::shared_ptr<device::Event>> written);
   std::shared_ptr<Capture> filling(core::CaptureId id);
   // The recorded answer, or nothing: then the generation is entered as being captured, until leave().
   Result<std::optional<Published>> enter(const SampleSpec& spec);
@@ -113,6 +112,7 @@ class Publisher final : public RowSink {
   const Options options_;
   Counter& published_count_;
   Counter& published_bytes_;
+  Counter& batch_count_;
   Counter& failed_count_;
 
   std::mutex mutex_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <future>
 #include <thread>
@@ -58,7 +59,7 @@ class PublisherTest : public testing::TestWithParam<bool> {
       }
       const auto view = device::TensorView::of(rows.data(), DType::kF32, {count, kHidden});
       if (publisher->takes_rows_of(device)) {
-        publisher->on_device_rows(id, {{}, first, count}, state, view, *stream);
+        publisher->on_device_rows(state, std::array{CapturedRows{id, {{}, first, count}, view}}, *stream);
         EXPECT_TRUE(stream->synchronize().ok());
       } else {
         publisher->on_rows(id, {{}, first, count}, state, view);
@@ -262,6 +263,11 @@ class DevicePublisherTest : public PublisherTest {
         rows.push_back(kernels::to_bf16(value(state, token, column)));
     return rows;
   }
+  // Rows of state 2, of three tokens.
+  void give_rows(core::CaptureId id, std::vector<kernels::Bf16>& rows, device::Stream& by) {
+    const auto view = device::TensorView::of(rows.data(), DType::kBF16, {3, kHidden});
+    publisher->on_device_rows(2, std::array{CapturedRows{id, {{}, 0, 3}, view}}, by);
+  }
   static SampleSpec one_state() {
     SampleSpec one = spec();
     one.features = {{"hidden_states", {2}, DType::kBF16}};
@@ -278,7 +284,7 @@ TEST_P(DevicePublisherTest, T7RowsAreCopiedWhenTheirStreamComputedThemAndMayBeOv
   std::vector<kernels::Bf16> rows(computed.size());
   late.hold();
   ASSERT_TRUE(late.copy(rows.data(), computed.data(), rows.size() * 2).ok());
-  publisher->on_device_rows(id, {{}, 0, 3}, 2, device::TensorView::of(rows.data(), DType::kBF16, {3, kHidden}), late);
+  give_rows(id, rows, late);
   ASSERT_TRUE(late.fill(rows.data(), 0xEE, rows.size() * 2).ok());
   std::promise<Result<Published>> answer;
   publisher->seal(id, [&](Result<Published> sealed) { answer.set_value(sealed); });
@@ -297,8 +303,7 @@ TEST_P(DevicePublisherTest, I6EveryTensorsAddressIsWhereItsBytesLie) {
   start();
   const core::CaptureId id = opened(one_state());
   auto rows = rows_of(2);
-  publisher->on_device_rows(id, {{}, 0, 3}, 2, device::TensorView::of(rows.data(), DType::kBF16, {3, kHidden}),
-                            *stream);
+  give_rows(id, rows, *stream);
   const auto published = seal(id);
   ASSERT_TRUE(published.ok());
   ASSERT_EQ(published->addresses.size(), published->tensors.size());
@@ -314,7 +319,7 @@ TEST_P(DevicePublisherTest, ADroppedCapturesMemoryIsFreeOnlyWhenItsLateCopiesHav
   const core::CaptureId id = opened(one_state());
   auto rows = rows_of(2);
   late.hold();
-  publisher->on_device_rows(id, {{}, 0, 3}, 2, device::TensorView::of(rows.data(), DType::kBF16, {3, kHidden}), late);
+  give_rows(id, rows, late);
   publisher->drop(id);
   EXPECT_GT(used(), 0u);
   late.release();
@@ -326,8 +331,7 @@ TEST_P(DevicePublisherTest, F34ADevicesErrorFailsTheCaptureAloneAndLeavesNoObjec
   const core::CaptureId id = opened(one_state());
   auto rows = rows_of(2);
   device.fail_after(0);
-  publisher->on_device_rows(id, {{}, 0, 3}, 2, device::TensorView::of(rows.data(), DType::kBF16, {3, kHidden}),
-                            *stream);
+  give_rows(id, rows, *stream);
   device.fail_after(-1);
   EXPECT_EQ(seal(id).status().code(), StatusCode::kInternal);
   EXPECT_EQ(used(), 0u);

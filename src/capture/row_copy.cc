@@ -56,11 +56,21 @@ Status copy_on_processor(const RowCopy& copy, device::Stream& stream) {
   return {};
 }
 
-Status copy_on_gpu(const RowCopy& copy, device::Stream& stream) {
+bool alike(const RowCopy& a, const RowCopy& b) {
+  return a.from_dtype == b.from_dtype && a.to_dtype == b.to_dtype && a.width == b.width;
+}
+
+Status copy_on_gpu(std::span<const RowCopy> copies, device::Stream& stream) {
   static const Result<void*> function = device::cuda_module_symbol(kCaptureRows);
   LEVADA_RETURN_IF_ERROR(function.status());
-  const int error = reinterpret_cast<CaptureRows*>(*function)(copy, stream.native_handle());
-  if (error != 0) return internal_error("CUDA: capturing rows: error " + std::to_string(error));
+  for (std::size_t next = 0; next < copies.size();) {
+    RowCopies batch;
+    const RowCopy& first = copies[next];
+    while (next < copies.size() && static_cast<std::size_t>(batch.count) < kRowCopies && alike(copies[next], first))
+      batch.copies[batch.count++] = copies[next++];
+    const int error = reinterpret_cast<CaptureRows*>(*function)(batch, stream.native_handle());
+    if (error != 0) return internal_error("CUDA: capturing rows: error " + std::to_string(error));
+  }
   return {};
 }
 
@@ -75,10 +85,10 @@ void copy_rows_now(const RowCopy& copy) {
   }
 }
 
-Result<CopyRows> copy_rows_on(const device::Device& device) {
-  if (device.kind() == device::DeviceKind::kCpu) return &copy_on_processor;
-  LEVADA_RETURN_IF_ERROR(device::cuda_module_symbol(kCaptureRows).status());
-  return &copy_on_gpu;
+Status copy_rows(std::span<const RowCopy> copies, device::DeviceKind kind, device::Stream& stream) {
+  if (kind == device::DeviceKind::kCuda) return copy_on_gpu(copies, stream);
+  for (const RowCopy& copy : copies) LEVADA_RETURN_IF_ERROR(copy_on_processor(copy, stream));
+  return {};
 }
 
 }  // namespace levada::capture

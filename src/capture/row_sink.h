@@ -5,6 +5,8 @@
 // after a retraction they start at 0 again and repeat the same values.
 #pragma once
 
+#include <span>
+
 #include "core/capture.h"
 #include "core/token_range.h"
 #include "device/device.h"
@@ -14,6 +16,13 @@ namespace levada::capture {
 
 // A state that is not a layer's output: the last layer's after the final norm.
 inline constexpr std::int32_t kFinalNorm = -1;
+
+// Rows of one capture: [range.count, hidden_size].
+struct CapturedRows {
+  core::CaptureId id{};
+  core::TokenRange range;
+  device::TensorView rows;
+};
 
 class RowSink {
  public:
@@ -25,11 +34,10 @@ class RowSink {
 
   // Whether rows are to be left where this device computed them; else the caller brings them to the host.
   virtual bool takes_rows_of(const device::Device&) const { return false; }
-  // As on_rows() for rows of any float dtype in memory of the arena's device, ready in the order of `stream`, on which
-  // their copy is enqueued: what the caller enqueues there later may overwrite them. All rows of one capture come on the
-  // same stream. Does not wait. REQUIRES: takes_rows_of() that device.
-  virtual void on_device_rows(core::CaptureId, const core::TokenRange&, std::int32_t, const device::TensorView&,
-                              device::Stream&) {
+  // As on_rows(), for all captures of a step that want `state`, with rows of any float dtype in memory of the arena's
+  // device, ready in the order of `stream`, on which their copies are enqueued: what the caller enqueues there later may
+  // overwrite them. All rows of one capture come on the same stream. Does not wait. REQUIRES: takes_rows_of() that device.
+  virtual void on_device_rows(std::int32_t, std::span<const CapturedRows>, device::Stream&) {
     LEVADA_CHECK(false, "this sink takes rows of the host");
   }
 };

@@ -196,6 +196,7 @@ train::Options trainer_options_of(const recipe::FanoutRecipe& recipe, const reci
   options.seed = training.seed;
   options.threads = recipe.levada.trainer_threads;
   options.torch_dtype = recipe.model.torch_dtype;
+  options.device = recipe.on_cuda() ? "cuda" : "cpu";
   options.output_dir = (std::filesystem::path(recipe.output_dir) / consumer.consumer_id).string();
   options.run_id = recipe.run_id;
   options.save_interval = training.save_interval;

@@ -39,7 +39,8 @@ Result<BufferPool::Buffer> BufferPool::take(std::size_t bytes) {
       return buffer;
     }
   }
-  LEVADA_ASSIGN_OR_RETURN(Memory memory, device_.allocate(wanted));
+  LEVADA_ASSIGN_OR_RETURN(Memory memory,
+                          place_ == Place::kDevice ? device_.allocate(wanted) : device_.allocate_pinned(wanted));
   return Buffer(this, std::move(memory), bytes);
 }
 

@@ -1,4 +1,5 @@
-// What: BufferPool, memory of one device for samples that have to be copied, used again and again.
+// What: BufferPool, memory of one device, or of the host beside it, for samples that have to be copied, used again and
+// again.
 // Owner: the SampleReader; buffers must end before their pool, the pool before its device.
 // Thread: any.
 // Invariant: the buffer of a failed read is never used again and never freed while the pool lives: a transfer that comes
@@ -39,8 +40,9 @@ class BufferPool {
     std::size_t size_;
   };
 
-  BufferPool(device::Device& device, std::uint64_t max_quarantined_bytes)
-      : device_(device), max_quarantined_bytes_(max_quarantined_bytes) {}
+  enum class Place : std::uint8_t { kDevice, kPinned };  // kPinned: of the host, reached by the device too
+  BufferPool(device::Device& device, Place place, std::uint64_t max_quarantined_bytes)
+      : device_(device), place_(place), max_quarantined_bytes_(max_quarantined_bytes) {}
 
   // kResourceExhausted if the device has no memory left.
   Result<Buffer> take(std::size_t bytes);
@@ -52,6 +54,7 @@ class BufferPool {
   void put_back(Memory memory);
 
   device::Device& device_;
+  const Place place_;
   const std::uint64_t max_quarantined_bytes_;
   mutable std::mutex mutex_;
   std::vector<Memory> idle_, quarantined_;

@@ -11,7 +11,7 @@ class BufferPoolTest : public testing::Test {
 };
 
 TEST_F(BufferPoolTest, ABufferThatEndedIsUsedAgain) {
-  BufferPool pool(*device_, 0);
+  BufferPool pool(*device_, BufferPool::Place::kDevice, 0);
   const std::byte* first = nullptr;
   {
     const BufferPool::Buffer buffer = *pool.take(1000);
@@ -24,7 +24,7 @@ TEST_F(BufferPoolTest, ABufferThatEndedIsUsedAgain) {
 }
 
 TEST_F(BufferPoolTest, F36AQuarantinedBufferIsNeverUsedAgain) {
-  BufferPool pool(*device_, 4000);
+  BufferPool pool(*device_, BufferPool::Place::kDevice, 4000);
   BufferPool::Buffer failed = *pool.take(1000);
   const std::byte* memory = failed.bytes().data();
   EXPECT_TRUE(pool.quarantine(std::move(failed)).ok());
@@ -33,7 +33,7 @@ TEST_F(BufferPoolTest, F36AQuarantinedBufferIsNeverUsedAgain) {
 }
 
 TEST_F(BufferPoolTest, TooMuchQuarantineIsAFailureThatNamesTheLimit) {
-  BufferPool pool(*device_, 1500);
+  BufferPool pool(*device_, BufferPool::Place::kDevice, 1500);
   EXPECT_TRUE(pool.quarantine(*pool.take(1000)).ok());
   const Status status = pool.quarantine(*pool.take(1000));
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
@@ -41,7 +41,7 @@ TEST_F(BufferPoolTest, TooMuchQuarantineIsAFailureThatNamesTheLimit) {
 }
 
 TEST_F(BufferPoolTest, WhatTheDeviceDoesNotHaveIsRefused) {
-  BufferPool pool(*device_, 0);
+  BufferPool pool(*device_, BufferPool::Place::kDevice, 0);
   EXPECT_EQ(pool.take(std::size_t{1} << 60).status().code(), StatusCode::kResourceExhausted);
 }
 

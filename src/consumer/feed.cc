@@ -140,7 +140,7 @@ bool Feed::take(const fanout::GrantedLease& lease, std::int64_t sent_us, Fetch& 
       samples_.push_back(std::make_unique<ReadSample>(std::move(*sample)));
       next_in_ += 1;
       counts_.acquired += 1;
-      counts_.read_us += read_us;
+      note_read_time_locked(read_us);
       counts_.on_device += on_device;
       counts_.ready_at_request += lease.ready_at_request;
     }
@@ -281,9 +281,23 @@ std::int64_t Feed::cursor() const {
   return cursor_;
 }
 
+void Feed::note_read_time_locked(std::int64_t read_us) {
+  if (read_times_us_.size() < kReadTimes) {
+    read_times_us_.push_back(read_us);
+  } else {
+    read_times_us_[static_cast<std::size_t>(counts_.acquired) % kReadTimes] = read_us;
+  }
+}
+
 Feed::Counts Feed::counts() const {
   std::lock_guard lock(mutex_);
-  return counts_;
+  Counts counts = counts_;
+  std::vector<std::int64_t> times = read_times_us_;
+  if (times.empty()) return counts;
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  counts.read_us = *middle;
+  return counts;
 }
 
 }  // namespace levada::consumer

@@ -48,7 +48,7 @@ class Feed {
     std::int64_t reported_lost = 0, expired_reads = 0;
     std::int64_t skipped = 0;    // passed over: they can't be captured
     std::int64_t waited_us = 0;  // next() without a sample to give
-    std::int64_t read_us = 0;    // reading and verifying what was acquired
+    std::int64_t read_us = 0;    // reading and verifying one sample: the median of the latest
     std::int64_t on_device = 0;  // whose features never were in host memory
   };
   enum class Fetch : std::uint8_t {
@@ -97,6 +97,7 @@ class Feed {
   Counts counts() const;
 
  private:
+  static constexpr std::size_t kReadTimes = 1024;
   struct Held {
     std::string token;
     std::int64_t epoch = 0;        // the session's when it was granted
@@ -111,6 +112,7 @@ class Feed {
   bool take(const fanout::GrantedLease& lease, std::int64_t sent_us, Fetch& outcome);
   void keep_lease(const fanout::GrantedLease& lease, std::int64_t sent_us);
   void drop_lease(std::int64_t position);
+  void note_read_time_locked(std::int64_t read_us);
   bool is_lease_valid(std::int64_t position) const;
   Fetch fail_with(const Status& status);
   std::int64_t room_locked() const;
@@ -132,6 +134,7 @@ class Feed {
   bool is_training_ = false;                         // the model is built
   Status failure_;
   Counts counts_;
+  std::vector<std::int64_t> read_times_us_;  // of the latest kReadTimes samples, by their number modulo that
   Thread heartbeat_, fetching_;
 };
 

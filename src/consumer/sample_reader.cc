@@ -26,6 +26,10 @@ std::span<const T> as(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
 
+std::string key_of(const core::SampleRef& ref, const core::StoredTensor& tensor) {
+  return core::object_key(ref.store_id, ref.sample_id, ref.generation, tensor.name);
+}
+
 // The plan appends ":e{epoch}" from the second epoch on.
 std::string without_epoch(const std::string& sample_id, std::int64_t epoch) {
   const std::string mark = ":e" + std::to_string(epoch);
@@ -42,9 +46,11 @@ SampleReader::SampleReader(Options options, const RunCard& card, OpenStore open_
       open_store_(std::move(open_store)),
       pause_(pause),
       host_(device::open_device(device::DeviceKind::kCpu).value()),
-      pool_(*host_, options.max_quarantined_bytes),
+      pool_(*host_, BufferPool::Place::kDevice, options.max_quarantined_bytes),
       blank_states_(kStandInTokens * static_cast<std::size_t>(card.aux_width())) {
-  if (options_.device != nullptr) device_pool_.emplace(*options_.device, options_.max_quarantined_bytes);
+  if (options_.device == nullptr) return;
+  device_pool_.emplace(*options_.device, BufferPool::Place::kDevice, options_.max_quarantined_bytes);
+  pinned_pool_.emplace(*options_.device, BufferPool::Place::kPinned, options_.max_quarantined_bytes);
 }
 
 Result<store::ObjectStore*> SampleReader::store_at(const std::string& url) {
@@ -56,7 +62,7 @@ Result<store::ObjectStore*> SampleReader::store_at(const std::string& url) {
 }
 
 // What a store's refusal means for the sample, or the Status itself if asking again may help.
-SampleReader::Attempt SampleReader::judge_failure(const Status& status, const core::SampleRef& ref) const {
+SampleReader::Failure SampleReader::judge_failure(const Status& status, const core::SampleRef& ref) {
   const std::string what = ref.store_url + ": " + status.message();
   switch (status.code()) {
     case StatusCode::kUnavailable: return status;
@@ -67,62 +73,95 @@ SampleReader::Attempt SampleReader::judge_failure(const Status& status, const co
   }
 }
 
-Result<SampleReader::Attempt> SampleReader::copy_object(store::ObjectStore& store, const core::SampleRef& ref,
-                                                        const std::string& key, std::size_t bytes) {
-  LEVADA_ASSIGN_OR_RETURN(BufferPool::Buffer buffer, pool_.take(bytes));
-  const auto read = store.get_into(key, buffer.bytes(), ref.incarnation);
-  if (read.ok()) return Attempt(Held{std::move(buffer), {}});
-  LEVADA_RETURN_IF_ERROR(pool_.quarantine(std::move(buffer)));
-  return judge_failure(read.status(), ref);
+Result<std::optional<SampleReader::Failure>> SampleReader::copy_object(store::ObjectStore& store,
+                                                                       const core::SampleRef& ref,
+                                                                       const core::StoredTensor& tensor,
+                                                                       std::vector<Held>& held) {
+  LEVADA_ASSIGN_OR_RETURN(BufferPool::Buffer buffer, pool_.take(tensor.bytes()));
+  const auto read = store.get_into(key_of(ref, tensor), buffer.bytes(), ref.incarnation);
+  if (!read.ok()) {
+    LEVADA_RETURN_IF_ERROR(pool_.quarantine(std::move(buffer)));
+    return std::optional(judge_failure(read.status(), ref));
+  }
+  held.push_back({std::move(buffer), {}});
+  return std::optional<Failure>();
 }
 
-Result<SampleReader::Attempt> SampleReader::fetch_object(store::ObjectStore& store, const core::SampleRef& ref,
-                                                         const std::string& key, std::size_t bytes) {
-  LEVADA_ASSIGN_OR_RETURN(BufferPool::Buffer buffer, device_pool_->take(bytes));
-  store::ObjectStore::Fetch fetch{key, buffer.bytes()};
-  const Status read = store.fetch(std::span(&fetch, 1), ref.incarnation);
-  if (read.ok()) return Attempt(Held{std::move(buffer), fetch.checksum});
-  LEVADA_RETURN_IF_ERROR(device_pool_->quarantine(std::move(buffer)));
-  if (read.code() == StatusCode::kInternal) return read;  // the device's own failure says nothing about the sample
-  return judge_failure(read, ref);
+Result<std::optional<SampleReader::Failure>> SampleReader::fetch_objects(store::ObjectStore& store,
+                                                                         const core::SampleRef& ref,
+                                                                         std::vector<Held>& held) {
+  std::vector<std::string> keys;
+  std::vector<BufferPool::Buffer> buffers;
+  for (const core::StoredTensor& tensor : ref.tensors) {
+    BufferPool& pool = buffers.empty() ? *device_pool_ : *pinned_pool_;  // features come first
+    LEVADA_ASSIGN_OR_RETURN(BufferPool::Buffer buffer, pool.take(tensor.bytes()));
+    buffers.push_back(std::move(buffer));
+    keys.push_back(key_of(ref, tensor));
+  }
+  std::vector<store::ObjectStore::Fetch> fetches;
+  for (std::size_t i = 0; i < keys.size(); ++i) fetches.push_back({keys[i], buffers[i].bytes()});
+  const Status read = store.fetch(fetches, ref.incarnation);
+  if (!read.ok()) {
+    for (std::size_t i = 0; i < buffers.size(); ++i)
+      LEVADA_RETURN_IF_ERROR((i == 0 ? *device_pool_ : *pinned_pool_).quarantine(std::move(buffers[i])));
+    if (read.code() == StatusCode::kInternal) return read;  // the device's own failure says nothing about the sample
+    return std::optional(judge_failure(read, ref));
+  }
+  for (std::size_t i = 0; i < buffers.size(); ++i) held.push_back({std::move(buffers[i]), fetches[i].checksum});
+  return std::optional<Failure>();
 }
 
-Result<SampleReader::Attempt> SampleReader::try_object(const core::SampleRef& ref, const core::StoredTensor& tensor,
-                                                       bool as_features) {
+Result<std::optional<SampleReader::Failure>> SampleReader::try_objects(const core::SampleRef& ref,
+                                                                       std::vector<Held>& held) {
   auto store = store_at(ref.store_url);
   if (!store.ok()) {
     const bool may_pass = store.status().code() == StatusCode::kUnavailable;
-    if (may_pass) return Attempt(store.status());
+    if (may_pass) return std::optional(Failure(store.status()));
     return store.status();
   }
-  const std::string key = core::object_key(ref.store_id, ref.sample_id, ref.generation, tensor.name);
   const store::Capabilities offers = (*store)->capabilities();
-  if (offers.on_device && as_features && device_pool_) return fetch_object(**store, ref, key, tensor.bytes());
-  if (!offers.zero_copy || offers.on_device) return copy_object(**store, ref, key, tensor.bytes());
-  auto view = (*store)->view(key, ref.incarnation);
-  if (!view.ok()) return judge_failure(view.status(), ref);
-  return Attempt(Held{std::move(*view), {}});
+  if (offers.on_device && device_pool_) return fetch_objects(**store, ref, held);
+  for (const core::StoredTensor& tensor : ref.tensors) {
+    if (!offers.zero_copy || offers.on_device) {
+      LEVADA_ASSIGN_OR_RETURN(auto failure, copy_object(**store, ref, tensor, held));
+      if (failure) return failure;
+      continue;
+    }
+    auto view = (*store)->view(key_of(ref, tensor), ref.incarnation);
+    if (!view.ok()) return std::optional(judge_failure(view.status(), ref));
+    held.push_back({std::move(*view), {}});
+  }
+  return std::optional<Failure>();
 }
 
-Result<std::variant<SampleReader::Held, SampleReader::Lost, SampleReader::Expired>> SampleReader::read_object(
-    const core::SampleRef& ref, const core::StoredTensor& tensor, bool as_features,
-    const std::function<bool()>& is_valid) {
-  using Read = std::variant<Held, Lost, Expired>;
-  for (std::size_t attempt = 0;; ++attempt) {
-    LEVADA_ASSIGN_OR_RETURN(Attempt result, try_object(ref, tensor, as_features));
-    if (auto* held = std::get_if<Held>(&result)) {
-      const std::span<const std::byte> bytes = bytes_of_held(held->bytes);
-      if (bytes.size() != tensor.bytes()) {
-        return Read(Lost{fanout::LossReason::kShortRead, tensor.name + " has " + std::to_string(bytes.size()) +
-                                                             " bytes instead of " + std::to_string(tensor.bytes())});
-      }
-      if (held->checksum ? *held->checksum != tensor.checksum : !store::matches_checksum(bytes, tensor.checksum)) {
-        return Read(Lost{fanout::LossReason::kBadBytes, tensor.name + " does not match its checksum"});
-      }
-      return Read(std::move(*held));
+// Whether these are the bytes that the ref names.
+std::optional<SampleReader::Lost> SampleReader::check_bytes(const core::SampleRef& ref, std::span<const Held> held) {
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    const core::StoredTensor& tensor = ref.tensors[i];
+    const std::span<const std::byte> bytes = bytes_of_held(held[i].bytes);
+    if (bytes.size() != tensor.bytes()) {
+      return Lost{fanout::LossReason::kShortRead, tensor.name + " has " + std::to_string(bytes.size()) +
+                                                      " bytes instead of " + std::to_string(tensor.bytes())};
     }
-    if (auto* lost = std::get_if<Lost>(&result)) return Read(std::move(*lost));
-    const Status& status = std::get<Status>(result);
+    const bool matches =
+        held[i].checksum ? *held[i].checksum == tensor.checksum : store::matches_checksum(bytes, tensor.checksum);
+    if (!matches) return Lost{fanout::LossReason::kBadBytes, tensor.name + " does not match its checksum"};
+  }
+  return std::nullopt;
+}
+
+Result<std::variant<std::vector<SampleReader::Held>, SampleReader::Lost, SampleReader::Expired>>
+SampleReader::read_objects(const core::SampleRef& ref, const std::function<bool()>& is_valid) {
+  using Read = std::variant<std::vector<Held>, Lost, Expired>;
+  for (std::size_t attempt = 0;; ++attempt) {
+    std::vector<Held> held;
+    LEVADA_ASSIGN_OR_RETURN(auto failure, try_objects(ref, held));
+    if (!failure) {
+      if (auto lost = check_bytes(ref, held)) return Read(std::move(*lost));
+      return Read(std::move(held));
+    }
+    if (auto* lost = std::get_if<Lost>(&*failure)) return Read(std::move(*lost));
+    const Status& status = std::get<Status>(*failure);
     if (attempt == kRetryPausesUs.size()) {
       return Read(Lost{fanout::LossReason::kIo, ref.store_url + ": " + status.message()});
     }
@@ -176,12 +215,10 @@ Result<SampleReader::Outcome> SampleReader::read(const fanout::GrantedLease& lea
     return Outcome(Lost{fanout::LossReason::kBadBytes, checked.message()});
   }
   ReadSample sample;
-  for (const core::StoredTensor& tensor : lease.ref->tensors) {
-    const bool as_features = sample.holders.empty();  // the first tensor
-    LEVADA_ASSIGN_OR_RETURN(auto read, read_object(*lease.ref, tensor, as_features, is_valid));
-    if (auto* lost = std::get_if<Lost>(&read)) return Outcome(std::move(*lost));
-    if (std::holds_alternative<Expired>(read)) return Outcome(Expired{});
-    Held& held = std::get<Held>(read);
+  LEVADA_ASSIGN_OR_RETURN(auto read, read_objects(*lease.ref, is_valid));
+  if (auto* lost = std::get_if<Lost>(&read)) return Outcome(std::move(*lost));
+  if (std::holds_alternative<Expired>(read)) return Outcome(Expired{});
+  for (Held& held : std::get<std::vector<Held>>(read)) {
     if (held.checksum) sample.features_on_device = true;
     sample.holders.push_back(std::move(held.bytes));
   }

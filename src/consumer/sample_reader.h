@@ -78,19 +78,21 @@ class SampleReader {
     HeldBytes bytes;
     std::optional<std::uint64_t> checksum;  // measured where the bytes lie, if that is on the device
   };
-  using Attempt = std::variant<Held, Lost, Status>;  // Status: the store does not answer
+  using Failure = std::variant<Lost, Status>;  // Status: the store does not answer
 
   Result<store::ObjectStore*> store_at(const std::string& url);
-  // `as_features`: may stay on the device.
-  Result<std::variant<Held, Lost, Expired>> read_object(const core::SampleRef& ref, const core::StoredTensor& tensor,
-                                                        bool as_features, const std::function<bool()>& is_valid);
-  Result<Attempt> try_object(const core::SampleRef& ref, const core::StoredTensor& tensor, bool as_features);
-  // From device to device.
-  Result<Attempt> fetch_object(store::ObjectStore& store, const core::SampleRef& ref, const std::string& key,
-                               std::size_t bytes);
-  Result<Attempt> copy_object(store::ObjectStore& store, const core::SampleRef& ref, const std::string& key,
-                              std::size_t bytes);
-  Attempt judge_failure(const Status& status, const core::SampleRef& ref) const;
+  // All objects of the ref, in its order.
+  Result<std::variant<std::vector<Held>, Lost, Expired>> read_objects(const core::SampleRef& ref,
+                                                                      const std::function<bool()>& is_valid);
+  // Each of these appends what it read to `held`, or says why it couldn't.
+  Result<std::optional<Failure>> try_objects(const core::SampleRef& ref, std::vector<Held>& held);
+  // With one wait, the features from device to device.
+  Result<std::optional<Failure>> fetch_objects(store::ObjectStore& store, const core::SampleRef& ref,
+                                               std::vector<Held>& held);
+  Result<std::optional<Failure>> copy_object(store::ObjectStore& store, const core::SampleRef& ref,
+                                             const core::StoredTensor& tensor, std::vector<Held>& held);
+  static std::optional<Lost> check_bytes(const core::SampleRef& ref, std::span<const Held> held);
+  static Failure judge_failure(const Status& status, const core::SampleRef& ref);
   std::optional<Lost> assemble(const fanout::GrantedLease& lease, ReadSample& sample) const;
   // Of the first sample.
   Result<std::optional<Lost>> check_values(const ReadSample& sample);
@@ -103,7 +105,7 @@ class SampleReader {
   Pause& pause_;
   const std::unique_ptr<device::Device> host_;
   BufferPool pool_;
-  std::optional<BufferPool> device_pool_;
+  std::optional<BufferPool> device_pool_, pinned_pool_;
   const std::vector<std::uint16_t> blank_states_;
   const std::array<std::int64_t, kStandInTokens> blank_ids_{};
   std::map<std::string, std::unique_ptr<store::ObjectStore>>

@@ -142,35 +142,52 @@ std::vector<std::byte> numbers(DType dtype, std::int64_t count, std::mt19937& ra
   return bytes;
 }
 
-TEST(CudaRowCopy, AnyShapeConvertsAsOnTheProcessorAndTouchesNothingBeside) {
+// Copies on the GPU, their inputs, and what their outputs are to be.
+struct Copies {
+  std::vector<capture::RowCopy> there;
+  std::vector<std::vector<std::byte>> inputs, expected;
+  std::vector<std::unique_ptr<device::DeviceBuffer>> buffers, outputs;
+};
+
+TEST(CudaRowCopy, AnyShapesConvertAsOnTheProcessorAndTouchNothingBeside) {
   std::mt19937 random(7);
-  const auto copy_rows = capture::copy_rows_on(gpu()).value();
   const auto stream = gpu().make_stream().value();
   const DType dtypes[] = {DType::kF32, DType::kBF16, DType::kF16};
   const auto below = [&](int n) { return static_cast<std::int64_t>(random() % static_cast<unsigned>(n)); };
-  for (int round = 0; round < 200; ++round) {
-    const DType from_dtype = dtypes[below(3)], to_dtype = dtypes[below(3)];
-    const std::int64_t rows = 1 + below(40), width = round % 3 == 0 ? 8 * (1 + below(200)) : 1 + below(700);
-    const std::int64_t from_stride = width + (round % 2 == 0 ? 0 : below(9)), to_stride = width + 8 * below(4);
-    const std::int64_t offset = round % 4 == 0 ? below(8) : 8;
-    const auto from = numbers(from_dtype, rows * from_stride, random);
-    const std::size_t to_bytes = static_cast<std::size_t>(offset + rows * to_stride + 8) * bytes_of(to_dtype);
-    std::vector<std::byte> expected(to_bytes, std::byte{0xA5}), actual(to_bytes);
-    const auto there = gpu().allocate(from.size()).value(), out = gpu().allocate(to_bytes).value();
-    ASSERT_TRUE(stream->copy(there->data(), from.data(), from.size()).ok());
-    ASSERT_TRUE(stream->fill(out->data(), 0xA5, to_bytes).ok());
-    const std::size_t first = static_cast<std::size_t>(offset) * bytes_of(to_dtype);
-    capture::RowCopy copy{from.data(), expected.data() + first, from_dtype, to_dtype, rows, width, from_stride,
-                          to_stride};
-    capture::copy_rows_now(copy);
-    copy.from = there->data();
-    copy.to = static_cast<std::byte*>(out->data()) + first;
-    ASSERT_TRUE(copy_rows(copy, *stream).ok());
-    ASSERT_TRUE(stream->copy(actual.data(), out->data(), to_bytes).ok());
-    ASSERT_TRUE(stream->synchronize().ok());
-    EXPECT_TRUE(actual == expected) << to_string(from_dtype) << " to " << to_string(to_dtype) << ", " << rows
-                                    << " rows of " << width << ", strides " << from_stride << " and " << to_stride
-                                    << ", offset " << offset;
+  for (int round = 0; round < 60; ++round) {
+    Copies c;
+    DType from_dtype = dtypes[below(3)], to_dtype = dtypes[below(3)];
+    const std::int64_t width = round % 3 == 0 ? 8 * (1 + below(200)) : 1 + below(700);
+    for (std::int64_t n = 1 + below(round % 10 == 0 ? 150 : 6); n > 0; --n) {
+      if (below(20) == 0) to_dtype = dtypes[below(3)];
+      const std::int64_t rows = 1 + below(40), offset = round % 4 == 0 ? below(8) : 8;
+      const std::int64_t from_stride = width + (round % 2 == 0 ? 0 : below(9)), to_stride = width + 8 * below(4);
+      const std::size_t to_bytes = static_cast<std::size_t>(offset + rows * to_stride + 8) * bytes_of(to_dtype);
+      const std::size_t first = static_cast<std::size_t>(offset) * bytes_of(to_dtype);
+      const auto& from = c.inputs.emplace_back(numbers(from_dtype, rows * from_stride, random));
+      auto& expected = c.expected.emplace_back(to_bytes, std::byte{0xA5});
+      const auto& input = c.buffers.emplace_back(gpu().allocate(from.size()).value());
+      const auto& output = c.outputs.emplace_back(gpu().allocate(to_bytes).value());
+      ASSERT_TRUE(stream->copy(input->data(), from.data(), from.size()).ok());
+      ASSERT_TRUE(stream->fill(output->data(), 0xA5, to_bytes).ok());
+      capture::RowCopy copy{from.data(), expected.data() + first, from_dtype, to_dtype, rows, width, from_stride,
+                            to_stride};
+      capture::copy_rows_now(copy);
+      copy.from = input->data();
+      copy.to = static_cast<std::byte*>(output->data()) + first;
+      c.there.push_back(copy);
+    }
+    ASSERT_TRUE(capture::copy_rows(c.there, device::DeviceKind::kCuda, *stream).ok());
+    for (std::size_t i = 0; i < c.there.size(); ++i) {
+      std::vector<std::byte> actual(c.expected[i].size());
+      ASSERT_TRUE(stream->copy(actual.data(), c.outputs[i]->data(), actual.size()).ok());
+      ASSERT_TRUE(stream->synchronize().ok());
+      const capture::RowCopy& copy = c.there[i];
+      EXPECT_TRUE(actual == c.expected[i])
+          << "copy " << i << " of " << c.there.size() << ": " << to_string(copy.from_dtype) << " to "
+          << to_string(copy.to_dtype) << ", " << copy.rows << " rows of " << width << ", strides " << copy.from_stride
+          << " and " << copy.to_stride;
+    }
   }
 }
 

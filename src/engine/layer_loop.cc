@@ -1,6 +1,7 @@
 #include "engine/layer_loop.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace levada::engine {
 namespace {
@@ -13,23 +14,46 @@ bool wants(const core::StepPlan& plan, const core::PlanCapture& capture, std::in
   return std::find(layers.begin(), layers.end(), state) != layers.end();
 }
 
-// The rows of `state` (a layer, or kFinalNorm) for every capture that wants them: from where they were computed if the
-// sink can take them there, through the host otherwise.
-Status capture_rows(model::Forward& forward, const core::StepPlan& plan, std::int32_t state, capture::RowSink& sink,
-                    bool on_device) {
+device::TensorView rows_of(device::TensorView all, std::int32_t first, std::int32_t count) {
+  all.data = all.as<std::byte>() + static_cast<std::size_t>(first * all.strides[0]) * bytes_of(all.dtype);
+  all.shape[0] = count;
+  return all;
+}
+
+// The rows of `state` (a layer, or kFinalNorm) for every capture that wants them, from where they were computed: all at
+// once, so that a step of many captures costs few launches.
+Status capture_device_rows(model::Forward& forward, const core::StepPlan& plan, std::int32_t state,
+                           capture::RowSink& sink) {
+  std::vector<capture::CapturedRows> wanted;
+  std::vector<std::int32_t> first_rows;
+  std::int32_t first = std::numeric_limits<std::int32_t>::max(), end = 0;
   for (const core::PlanCapture& capture : plan.captures) {
     if (!wants(plan, capture, state)) continue;
     const core::PlanSlice& slice = plan.slices[static_cast<std::size_t>(capture.slice)];
-    const bool final_norm = state == capture::kFinalNorm;
-    if (on_device) {
-      LEVADA_ASSIGN_OR_RETURN(const model::DeviceRows here,
-                              forward.device_rows(slice.first_row, slice.range.count, final_norm));
-      sink.on_device_rows(capture.id, slice.range, state, here.rows, *here.stream);
-    } else {
-      LEVADA_ASSIGN_OR_RETURN(const device::TensorView rows,
-                              forward.host_rows(slice.first_row, slice.range.count, final_norm));
-      sink.on_rows(capture.id, slice.range, state, rows);
-    }
+    wanted.push_back({capture.id, slice.range, {}});
+    first_rows.push_back(slice.first_row);
+    first = std::min(first, slice.first_row);
+    end = std::max(end, slice.first_row + slice.range.count);
+  }
+  if (wanted.empty()) return {};
+  LEVADA_ASSIGN_OR_RETURN(const model::DeviceRows all,
+                          forward.device_rows(first, end - first, state == capture::kFinalNorm));
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    wanted[i].rows = rows_of(all.rows, first_rows[i] - first, wanted[i].range.count);
+  }
+  sink.on_device_rows(state, wanted, *all.stream);
+  return {};
+}
+
+// The same through the host.
+Status capture_host_rows(model::Forward& forward, const core::StepPlan& plan, std::int32_t state,
+                         capture::RowSink& sink) {
+  for (const core::PlanCapture& capture : plan.captures) {
+    if (!wants(plan, capture, state)) continue;
+    const core::PlanSlice& slice = plan.slices[static_cast<std::size_t>(capture.slice)];
+    LEVADA_ASSIGN_OR_RETURN(const device::TensorView rows,
+                            forward.host_rows(slice.first_row, slice.range.count, state == capture::kFinalNorm));
+    sink.on_rows(capture.id, slice.range, state, rows);
   }
   return {};
 }
@@ -57,12 +81,12 @@ Result<std::unique_ptr<model::SampledTokens>> run_layers(model::Model& model, mo
   if (plan.captures.empty()) {
     LEVADA_RETURN_IF_ERROR(forward->all_layers());
   } else {
-    const bool on_device = rows->takes_rows_of(model.device());
+    const auto capture_rows = rows->takes_rows_of(model.device()) ? capture_device_rows : capture_host_rows;
     for (int layer = 0; layer < model.info().num_layers; ++layer) {
       LEVADA_RETURN_IF_ERROR(forward->layer(layer));
-      LEVADA_RETURN_IF_ERROR(capture_rows(*forward, plan, layer, *rows, on_device));
+      LEVADA_RETURN_IF_ERROR(capture_rows(*forward, plan, layer, *rows));
     }
-    LEVADA_RETURN_IF_ERROR(capture_rows(*forward, plan, capture::kFinalNorm, *rows, on_device));
+    LEVADA_RETURN_IF_ERROR(capture_rows(*forward, plan, capture::kFinalNorm, *rows));
   }
   return forward->sample();
 }

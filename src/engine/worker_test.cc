@@ -189,9 +189,9 @@ TEST_F(WorkerTest, AStepThatContinuesAFailedOneFailsToo) {
 struct Rows final : capture::RowSink {
   explicit Rows(bool takes) : takes_device_rows(takes) {}
   bool takes_rows_of(const device::Device&) const override { return takes_device_rows; }
-  void on_device_rows(core::CaptureId id, const core::TokenRange& range, std::int32_t state,
-                      const device::TensorView& rows, device::Stream& by) override {
-    on_rows(id, range, state, rows);
+  void on_device_rows(std::int32_t state, std::span<const capture::CapturedRows> captured,
+                      device::Stream& by) override {
+    for (const capture::CapturedRows& one : captured) on_rows(one.id, one.range, state, one.rows);
     stream = &by;
   }
   void on_rows(core::CaptureId id, const core::TokenRange& range, std::int32_t state,

@@ -57,6 +57,11 @@ bool has_bytes(EntryState state) {
          state == EntryState::kEvicting;
 }
 
+// As mark_committing(): no attempt of it that was sent before writes any more.
+bool has_answered(const RunConfig& config, const EntryRow& row) {
+  return row.state != EntryState::kCapturing && config.servers_keep_journal && row.servers.size() == 1;
+}
+
 }  // namespace
 
 Result<Machine> Machine::open(std::shared_ptr<const RunConfig> config, const Rows& rows, std::int64_t now_us) {
@@ -188,7 +193,7 @@ void Machine::recover(std::int64_t now_us) {
     Entry& e = state_.entry(p);
     const EntryState s = e.row.state;
     e.since_us = now_us;
-    if (e.row.attempt > 0 && has_bytes(s)) e.quiet_after_us = quiet_us;
+    if (e.row.attempt > 0 && has_bytes(s) && !has_answered(state_.config(), e.row)) e.quiet_after_us = quiet_us;
     e.not_before_us = s == EntryState::kEvicting ? e.quiet_after_us : 0;
     if (s == EntryState::kCapturing && writers_may_live && state_.config().servers_keep_journal) {
       // The worker is dead, and its reply as good as lost: the same generation is sent again, in the slot it has.

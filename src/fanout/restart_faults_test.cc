@@ -117,6 +117,24 @@ TEST_F(RestartFaults, F10AnEvictionInterruptedBetweenRemovalsIsResumed) {
   EXPECT_EQ(driver_.entry(0), EntryState::kAbsent);
 }
 
+TEST_F(RestartFaults, F10WhatASecondAttemptAnsweredIsRemovedAtOnceAfterARestartToo) {
+  driver_.join_all();
+  driver_.claim();
+  commit();
+  restart();
+  driver_.join_all();
+  driver_.advance_us(kSecond);
+  driver_.capture_all();
+  commit();
+  restart();
+  driver_.join_all();
+  ASSERT_TRUE(driver_.ack(0).ok());
+  ASSERT_TRUE(driver_.ack(1).ok());
+  ASSERT_EQ(driver_.entry(0), EntryState::kEvicting);
+  EXPECT_EQ(driver_.remove_all(), 1u);
+  EXPECT_EQ(driver_.entry(0), EntryState::kAbsent);
+}
+
 TEST_F(RestartFaults, F11AnOperationThatWasNotCommittedIsAsIfItNeverWas) {
   driver_.join(0);
   driver_.capture_all();

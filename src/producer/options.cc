@@ -32,7 +32,7 @@ void describe_capture(OptionTable& table, Options& options) {
       .range(0, kMostSeconds);
   table.add("server_check_s", &options.server_check_s, "seconds between two looks at a server").range(0.1, 3600);
   table.add("store_transport", &options.store_transport, "how consumers read captured objects")
-      .choices({"auto", "shm", "tcp", "ucx"});
+      .choices({"auto", "shm", "tcp", "nvlink", "ucx"});
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ Result<std::uint64_t> hash_of_file(const std::filesystem::path& file) {
 }
 
 StoreChoice choice_of(const std::string& transport) {
-  if (transport == "shm") return StoreChoice::kShm;
+  if (transport == "shm" || transport == "nvlink") return StoreChoice::kShm;  // by the socket's own URL
   if (transport == "ucx") return StoreChoice::kUcx;
   return transport == "tcp" ? StoreChoice::kTcp : StoreChoice::kAuto;
 }

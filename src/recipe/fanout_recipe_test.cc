@@ -149,6 +149,13 @@ TEST(FanoutRecipe, IdsAndDevicesAreUnique) {
               HasSubstr("names GPU 2 a second time"));
   EXPECT_THAT(refusal({kModel, managed + "capture_servers.0.cuda_visible_devices=[3]"}, kSpecSample),
               HasSubstr("names GPU 3 a second time"));
+  EXPECT_EQ(
+      refusal({kModel, "levada.share_gpus=true", managed + "trainer_cuda_visible_devices=[0, 0, 0]"}, kSpecSample), "");
+}
+
+TEST(FanoutRecipe, NvlinkNeedsGpus) {
+  EXPECT_THAT(refusal({"levada.transport=nvlink"}), HasSubstr("levada.transport: nvlink keeps features on a GPU"));
+  EXPECT_EQ(refusal({kModel, "levada.transport=nvlink"}, kSpecSample), "");
 }
 
 TEST(FanoutRecipe, RequiredFieldsOfAConsumerAreNamed) {

@@ -176,6 +176,11 @@ Status check_limits(const FanoutRecipe& recipe) {
   return {};
 }
 
+Status check_transport(const FanoutRecipe& recipe) {
+  if (recipe.levada.transport != "nvlink" || recipe.on_cuda()) return {};
+  return refuse("levada.transport", "nvlink keeps features on a GPU: needs levada.device cuda");
+}
+
 Status check_consumers(const FanoutRecipe& recipe) {
   if (recipe.consumers.empty()) return refuse(kFanout + "consumers", "needs at least one");
   std::set<std::string> ids;
@@ -189,7 +194,7 @@ Status check_consumers(const FanoutRecipe& recipe) {
     }
     const auto& device = consumer.cuda_visible_device;
     if (device && recipe.managed) return refuse(field + ".cuda_visible_device", "is for external servers only");
-    if (device && !devices.insert(*device).second) {
+    if (device && !devices.insert(*device).second && !recipe.levada.share_gpus) {
       return refuse(field + ".cuda_visible_device", "is " + text(*device) + ", as another's is");
     }
     if (!device && !recipe.managed && recipe.on_cuda()) return refuse(field + ".cuda_visible_device", "is missing");
@@ -199,11 +204,10 @@ Status check_consumers(const FanoutRecipe& recipe) {
 
 // What the launcher says to a server itself cannot be said a second time.
 Status check_server_flags(const FanoutRecipe& recipe) {
-  constexpr std::pair<const char*, const char*> kOurs[] = {{"--model-path", "model.target_model_path"},
-                                                           {"--port", "managed_local.capture_servers[].port"},
-                                                           {"--threads", "levada.server_threads"},
-                                                           {"--device", "levada.device"},
-                                                           {"--arena-bytes", "levada.capture_arena_bytes"}};
+  constexpr std::pair<const char*, const char*> kOurs[] = {
+      {"--model-path", "model.target_model_path"},     {"--port", "managed_local.capture_servers[].port"},
+      {"--threads", "levada.server_threads"},          {"--device", "levada.device"},
+      {"--arena-bytes", "levada.capture_arena_bytes"}, {"--arena-device", "levada.transport"}};
   for (const auto& [flag, value] : recipe.server_flags) {
     for (const auto& [ours, instead] : kOurs) {
       if (flag == ours) return refuse(instead, "says what " + flag + " in the server's section says: keep this one");
@@ -233,7 +237,8 @@ Status check_managed(const FanoutRecipe& recipe) {
   std::set<std::string> devices;
   std::set<std::int64_t> ports;
   const auto take = [&](const std::string& device, const std::string& field) {
-    return devices.insert(device).second ? Status() : refuse(field, "names GPU " + device + " a second time");
+    if (devices.insert(device).second || recipe.levada.share_gpus) return Status();
+    return refuse(field, "names GPU " + device + " a second time; share_gpus of the section levada allows it");
   };
   for (const std::string& device : trainers) {
     LEVADA_RETURN_IF_ERROR(take(device, kManaged + "trainer_cuda_visible_devices"));
@@ -260,6 +265,7 @@ Status check(const FanoutRecipe& recipe) {
   LEVADA_RETURN_IF_ERROR(check_what_is_trained(recipe));
   LEVADA_RETURN_IF_ERROR(check_deployment(recipe));
   LEVADA_RETURN_IF_ERROR(check_times(recipe.fanout));
+  LEVADA_RETURN_IF_ERROR(check_transport(recipe));
   LEVADA_RETURN_IF_ERROR(check_consumers(recipe));
   LEVADA_RETURN_IF_ERROR(check_limits(recipe));
   if (recipe.managed) return check_managed(recipe);

@@ -82,7 +82,9 @@ std::vector<std::string> server_argv(const FanoutRecipe& recipe, const PlanConte
   add(argv, "--arena-bytes", text(recipe.levada.capture_arena_bytes.value_or(arena)));
   add(argv, "--store-tcp-url", "tcp://127.0.0.1:0");
   if (recipe.levada.transport == "ucx") add(argv, "--store-ucx-url", "ucx://127.0.0.1:0");
-  add(argv, "--store-shm-url", "shm://" + socket_path(context, recipe, index));
+  const bool on_gpu = recipe.levada.transport == "nvlink";
+  if (on_gpu) add(argv, "--arena-device", "cuda");
+  add(argv, "--store-shm-url", (on_gpu ? "nvlink://" : "shm://") + socket_path(context, recipe, index));
   return argv;
 }
 

@@ -152,6 +152,20 @@ TEST(LaunchPlan, EachRoleSeesItsOwnGpusAndTheProducerNone) {
   EXPECT_EQ(gpus(plan.commands[3]), "");
 }
 
+TEST(LaunchPlan, OverNvlinkTheArenaIsOnTheServersGpuAndItsSocketSaysSo) {
+  const auto says = [](const LaunchPlan& plan, const std::string& flag) {
+    const std::vector<std::string>& argv = plan.services[0].argv;
+    const auto found = std::find(argv.begin(), argv.end(), flag);
+    return found == argv.end() ? std::string("unset") : *(found + 1);
+  };
+  const LaunchPlan host = make_plan(recipe_of(kSpecSample, {kModel}), context());
+  EXPECT_EQ(says(host, "--arena-device"), "unset");
+  EXPECT_TRUE(says(host, "--store-shm-url").starts_with("shm://"));
+  const LaunchPlan device = make_plan(recipe_of(kSpecSample, {kModel, "levada.transport=nvlink"}), context());
+  EXPECT_EQ(says(device, "--arena-device"), "cuda");
+  EXPECT_TRUE(says(device, "--store-shm-url").starts_with("nvlink://"));
+}
+
 TEST(LaunchPlan, TheServersListenForUcxOnlyIfTrainersReadOverIt) {
   const auto listens = [](const std::vector<std::string>& sets) {
     const LaunchPlan plan = make_plan(recipe_of(kSpecSample, sets), context());

@@ -202,7 +202,9 @@ void describe(OptionTable& table, const std::string& path, LevadaSection& sectio
       .range(2, 1 << 20);
   table.add("capture_arena_bytes", &section.capture_arena_bytes, "room for features; null: what the limits need")
       .range(1 << 20, kMaxBytes);
-  table.add("transport", &section.transport, "how trainers read features").choices({"auto", "shm", "tcp", "ucx"});
+  table.add("transport", &section.transport, "how trainers read features; nvlink: they never leave the GPU")
+      .choices({"auto", "shm", "tcp", "nvlink", "ucx"});
+  table.add("share_gpus", &section.share_gpus, "servers and trainers may name the same GPU");
   table.add("server_threads", &section.server_threads, "CPU threads of a capture server; 0: all").range(0, 1024);
   table.add("trainer_threads", &section.trainer_threads, "CPU threads of a trainer; 0: all").range(0, 1024);
   table.add("max_restarts", &section.max_restarts, "how often `levada up` starts a role again that died")

@@ -153,6 +153,7 @@ struct LevadaSection {
   std::optional<std::int64_t> answer_max_tokens;
   std::optional<std::int64_t> capture_arena_bytes;
   std::string transport = "auto";
+  bool share_gpus = false;
   std::int64_t server_threads = 0, trainer_threads = 0;
   std::int64_t max_restarts = 0;
   std::vector<std::string> target_layer_ids;

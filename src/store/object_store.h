@@ -130,7 +130,7 @@ class ObjectStore {
   virtual Result<RemoveOutcome> remove(std::string_view key) = 0;
   // As remove() of each; quicker, where each costs a message.
   virtual Result<std::vector<RemoveOutcome>> remove_all(std::span<const std::string_view> keys);
-  // Several get_into() with one wait, into memory of the client's device at multiples of 8 bytes; what arrived is
+  // Several get_into() with one wait, into memory of the client's device or pinned for it, at multiples of 8 bytes; what arrived is
   // measured on the way (piece_hash.h), for the caller to compare. kFailedPrecondition unless on_device. As long as any
   // object is missing or of another length none is read.
   struct Fetch {

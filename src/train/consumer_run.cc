@@ -254,9 +254,9 @@ class ConsumerProcess {
     const auto samples = static_cast<double>(std::max<std::int64_t>(1, counts.acquired));
     LEVADA_LOG_INFO("consumer ", summary.consumer_id, " is complete at step ", summary.step, ": ", counts.acquired,
                     " samples (", counts.on_device, " stayed on the device), ", counts.ready_at_request,
-                    " of them without waiting, ", static_cast<double>(counts.read_us) / samples / 1000,
-                    " ms to read one, ", samples * 1e6 / static_cast<double>(std::max<std::int64_t>(1, training_us_)),
-                    " samples/s, ", counts.waited_us / 1000, " ms waited, ", counts.reported_lost, " reported lost, ",
+                    " of them without waiting, ", static_cast<double>(counts.read_us) / 1000, " ms to read one, ",
+                    samples * 1e6 / static_cast<double>(std::max<std::int64_t>(1, training_us_)), " samples/s, ",
+                    counts.waited_us / 1000, " ms waited, ", counts.reported_lost, " reported lost, ",
                     summary.skipped_tail, " left at the end");
   }
 

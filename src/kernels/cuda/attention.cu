@@ -26,7 +26,7 @@ struct Where {
 
 __device__ inline std::int64_t slot_of(const std::int32_t* table, int token, int page_size) {
   const int page = token / page_size;
-  return static_cast<std::int64_t>(table[page]) * page_size + (token - page * page_size);
+  return static_cast<std::int64_t>(__ldcg(table + page)) * page_size + (token - page * page_size);
 }
 
 // Merges the softmax state (m, l) with weight 2^m of another one into this one's.
@@ -56,16 +56,27 @@ __global__ void __launch_bounds__(32 * kWarps)
   __shared__ float shared_m[kWarps][G], shared_l[kWarps][G];
   __shared__ bool is_last;
   let_successors_start();
-  wait_for_predecessors();
 
-  const int length = where.rows.lengths[row];
-  const std::int32_t* table = where.rows.block_tables + where.rows.table_first[row];
+  // The step's integers were sent before its first kernel: no predecessor writes them.
+  const int length = __ldcg(where.rows.lengths + row);
+  const std::int32_t* table = where.rows.block_tables + __ldcg(where.rows.table_first + row);
   // Short rows take fewer splits than the grid has: whole rounds each, and nobody waits for an empty one.
   constexpr int kRound = kTeams * kAhead;
   const int part = ((length + where.splits - 1) / where.splits + kRound - 1) / kRound * kRound;
   const int splits = length > 0 ? (length + part - 1) / part : 1;
   if (split >= splits) return;
   const int begin = split * part, end = min(begin + part, length);
+  const auto place_of = [&](int token) {
+    return (slot_of(table, min(token, end - 1), where.page_size) * where.kv_heads + kv_head) * D + lane * kPack;
+  };
+#pragma unroll
+  for (int a = 0; a < kAhead; ++a) {
+    if (lane % 2 != 0 || length == 0) break;  // 32 bytes each
+    const std::int64_t at = place_of(begin + a * kTeams + team);
+    bring_near(k_plane + at);
+    bring_near(v_plane + at);
+  }
+  wait_for_predecessors();
 
   float query[G][kPack], acc[G][kPack];
   Softmax state[G];
@@ -83,8 +94,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     Octet<Kv> keys[kAhead], values[kAhead];
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
-      const int token = min(first + a * kTeams + team, end - 1);
-      const std::int64_t at = (slot_of(table, token, where.page_size) * where.kv_heads + kv_head) * D + lane * kPack;
+      const std::int64_t at = place_of(first + a * kTeams + team);
       keys[a] = load_octet(k_plane + at);
       values[a] = load_octet(v_plane + at);
     }

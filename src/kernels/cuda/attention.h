@@ -18,6 +18,7 @@ namespace levada::kernels::cuda {
 
 using device::TensorView;
 
+// Read while earlier kernels of the stream may run: none of those may write it.
 // Where the rows' tokens lie: token t of row r is at slot t % page_size of page block_tables[table_first[r] + t / page_size].
 struct AttentionRows {
   const std::int32_t* lengths = nullptr;       // device [R]: attended tokens, the row's own included

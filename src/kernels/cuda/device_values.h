@@ -55,6 +55,9 @@ __device__ inline Pack<T> load_fresh(const T* from) {
   return *reinterpret_cast<const Pack<T>*>(&bits);
 }
 
+// Into L2 alone, which no later write leaves stale: allowed before the predecessors have ended.
+__device__ inline void bring_near(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
+
 // Eight numbers, whatever their size: what a lane reads of a key or a value.
 template <class T>
 struct alignas(8 * sizeof(T)) Octet {

@@ -70,7 +70,7 @@ Result<std::unique_ptr<FlashAttention>> FlashAttention::create(device::Device& d
   return std::move(flash);  // nvcc doesn't move by itself into a Result
 }
 
-Status FlashAttention::gather_requests(const PagedBatch& batch, std::int32_t padded_rows) {
+Status FlashAttention::gather_requests(const PagedBatch& batch, std::int32_t padded_rows, std::int32_t rows_each) {
   row_first_.assign(1, 0);
   page_first_.assign(1, 0);
   last_tokens_.clear();
@@ -84,17 +84,17 @@ Status FlashAttention::gather_requests(const PagedBatch& batch, std::int32_t pad
     if (batch.rows[s] == 0) continue;
     LEVADA_RETURN_IF_ERROR(
         expect(batch.first_row[s] == row_first_.back(), "flash attention", "slices in the order of their rows"));
-    LEVADA_RETURN_IF_ERROR(
-        expect(padded_rows == 0 || batch.rows[s] == 1, "flash attention", "one row per slice in a padded plan"));
+    LEVADA_RETURN_IF_ERROR(expect(padded_rows == 0 || batch.rows[s] == rows_each, "flash attention",
+                                  "as many rows in every slice of a padded plan"));
     const std::int32_t tokens = batch.context[s] + batch.rows[s];
     const auto count = static_cast<std::size_t>((tokens - 1) / shape_.page_size + 1);
     const auto table = batch.block_tables.subspan(static_cast<std::size_t>(batch.block_table_first[s]), count);
     pages_.insert(pages_.end(), table.begin(), table.end());
     add(batch.rows[s], tokens);
   }
-  while (row_first_.back() < padded_rows) {  // a padding row attends one token of any page
-    pages_.push_back(0);
-    add(1, 1);
+  while (row_first_.back() < padded_rows) {  // padding rows attend the first tokens of any page
+    pages_.insert(pages_.end(), static_cast<std::size_t>((rows_each - 1) / shape_.page_size + 1), 0);
+    add(rows_each, rows_each);
   }
   const bool fits = row_first_.back() <= shape_.max_rows && last_tokens_.size() <= max_requests_ &&
                     padded_rows <= shape_.max_padded_rows &&
@@ -103,9 +103,10 @@ Status FlashAttention::gather_requests(const PagedBatch& batch, std::int32_t pad
                 "at least one row, rows and pages within its limits");
 }
 
-Status FlashAttention::plan(const PagedBatch& batch, std::int32_t padded_rows, device::Stream& stream) {
+Status FlashAttention::plan(const PagedBatch& batch, std::int32_t padded_rows, device::Stream& stream,
+                            std::int32_t rows_each) {
   LEVADA_RETURN_IF_ERROR(expect(batch.page_size == shape_.page_size, "flash attention", "its page size"));
-  LEVADA_RETURN_IF_ERROR(gather_requests(batch, padded_rows));
+  LEVADA_RETURN_IF_ERROR(gather_requests(batch, padded_rows, rows_each));
   Block& block = blocks_[next_];
   next_ = (next_ + 1) % blocks_.size();
   if (block.sent->recorded()) LEVADA_RETURN_IF_ERROR(block.sent->wait());
@@ -133,7 +134,7 @@ Status FlashAttention::plan(const PagedBatch& batch, std::int32_t padded_rows, d
             static_cast<std::uint32_t>(shape_.heads), static_cast<std::uint32_t>(shape_.kv_heads),
             static_cast<std::uint32_t>(shape_.head_dim), static_cast<std::uint32_t>(shape_.head_dim),
             static_cast<std::uint32_t>(shape_.page_size), padded, 2, /*window_left=*/-1, /*fixed_split_size=*/-1,
-            /*disable_split_kv=*/false, /*num_colocated_ctas=*/0, /*uniform_q_len=*/padded ? 1 : 0,
+            /*disable_split_kv=*/false, /*num_colocated_ctas=*/0, /*uniform_q_len=*/padded ? rows_each : 0,
             /*fixed_uniform_q_len=*/padded, static_cast<cudaStream_t>(stream.native_handle())),
         "plan of flash attention"));
   } catch (const std::exception& error) {

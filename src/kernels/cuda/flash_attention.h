@@ -35,11 +35,11 @@ class FlashAttention {
   static Result<std::unique_ptr<FlashAttention>> create(device::Device& device, const FlashShape& shape);
   ~FlashAttention();
 
-  // Work lists for the next run()s. `padded_rows` 0: for just this batch. Else every slice is one row and the lists are of
+  // Work lists for the next run()s. `padded_rows` 0: for just this batch. Else every slice is of `rows_each` rows and the lists are of
   // one shape for all batches of at most so many: a run() recorded in a graph after such a plan is replayed after any
-  // other of as many padded rows. Rows past the batch's give finite nonsense. kInvalidArgument on slices out of order or
+  // other of as many padded rows and rows each. Rows past the batch's give finite nonsense. kInvalidArgument on slices out of order or
   // beyond the shape's limits.
-  Status plan(const PagedBatch& batch, std::int32_t padded_rows, device::Stream& stream);
+  Status plan(const PagedBatch& batch, std::int32_t padded_rows, device::Stream& stream, std::int32_t rows_each = 1);
 
   // q: T [R, heads, head_dim], rows may be strided; planes T [pages, page_size, kv_heads, head_dim], contiguous; out
   // T [R, heads * head_dim], contiguous. R is the plan's rows.
@@ -55,7 +55,7 @@ class FlashAttention {
     std::unique_ptr<device::Event> sent;
   };
   explicit FlashAttention(const FlashShape& shape);
-  Status gather_requests(const PagedBatch& batch, std::int32_t padded_rows);
+  Status gather_requests(const PagedBatch& batch, std::int32_t padded_rows, std::int32_t rows_each);
 
   const FlashShape shape_;
   std::size_t list_bytes_ = 0;  // of FlashInfer's lists; the requests' arrays follow them in lists_ and in the blocks

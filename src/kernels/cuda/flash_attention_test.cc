@@ -111,8 +111,40 @@ TEST_F(FlashTest, ARecordedLaunchServesOtherLengths) {
   cudaGraphDestroy(graph);
 }
 
+TEST_F(FlashTest, ARecordedLaunchOfSeveralRowsEachServesOtherLengths) {
+  for (const std::int32_t each : {2, 5, 8}) {
+    prepare(DType::kBF16, 8, 2, 128);
+    const std::int32_t padded = 6 * each;
+    GpuTensor q = query(padded);
+    GpuTensor out = GpuTensor::unwritten(DType::kBF16, {padded, 8 * 128});
+    expect_ok(flash->plan(Batch({{3, each}}, 1).view(), padded, *stream, each));
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t ready = nullptr;
+    LEVADA_CUDA_OK(cudaStreamBeginCapture(native(), cudaStreamCaptureModeGlobal));
+    expect_ok(flash->run(q, *k, *v, 0.11f, out, native()));
+    LEVADA_CUDA_OK(cudaStreamEndCapture(native(), &graph));
+    LEVADA_CUDA_OK(cudaGraphInstantiate(&ready, graph, 0));
+    for (const auto& batch : {Batch({{900, each}, {0, each}, {17, each}}, 2), Batch({{1500, each}}, 4),
+                              Batch({{1, each}, {31, each}, {30, each}, {5, each}, {64, each}, {9, each}}, 3)}) {
+      expect_ok(flash->plan(batch.view(), padded, *stream, each));
+      LEVADA_CUDA_OK(cudaGraphLaunch(ready, native()));
+      expect_ok(stream->synchronize());
+      std::vector<float> got = out.floats();
+      GpuTensor own = query(batch.total);
+      got.resize(static_cast<std::size_t>(batch.total) * 8 * 128);
+      expect_close(got, want(own, batch), 2 * rounding(DType::kBF16), 0.5,
+                   "replayed, rows each " + std::to_string(each));
+      EXPECT_TRUE(out.guards_hold());
+    }
+    cudaGraphExecDestroy(ready);
+    cudaGraphDestroy(graph);
+  }
+}
+
 TEST_F(FlashTest, WhatDoesNotFitIsRefused) {
   prepare(DType::kBF16, 8, 2, 128);
+  EXPECT_FALSE(flash->plan(Batch({{0, 3}, {0, 2}}, 1).view(), 6, *stream, 3).ok()) << "a slice of two rows among three";
+  EXPECT_FALSE(flash->plan(Batch({{0, 3}}, 1).view(), 4, *stream, 3).ok()) << "padded rows of no whole request";
   EXPECT_FALSE(flash->plan(Batch({{0, 3}}, 1).view(), 4, *stream).ok()) << "a slice of three rows in a padded plan";
   EXPECT_FALSE(flash->plan(Batch({{0, 1}}, 1).view(), 65, *stream).ok()) << "more padded rows than promised";
   Batch swapped({{0, 1}, {0, 2}}, 1);

@@ -54,6 +54,21 @@ __device__ void store_head(T* to, int half, int lane, const Head& head, float sc
   }
 }
 
+// As Head: cosines of a lane's two positions, then their sines.
+__device__ Head load_rotation(const float* cos_sin, int half, int lane) {
+  Head rotation{};
+#pragma unroll
+  for (int p = 0; p < kPairs; ++p) {
+    const int j = (p * 32 + lane) * 2;
+    if (j >= half) break;
+    for (int e = 0; e < 2; ++e) {
+      rotation.at[p][e] = __ldg(cos_sin + j + e);
+      rotation.at[p][2 + e] = __ldg(cos_sin + half + j + e);
+    }
+  }
+  return rotation;
+}
+
 __device__ void norm_head(const float* weight, float eps, int half, int lane, Head& head) {
   float squares = 0;
 #pragma unroll
@@ -72,13 +87,11 @@ __device__ void norm_head(const float* weight, float eps, int half, int lane, He
   }
 }
 
-__device__ void rotate_head(const float* cos_sin, int half, int lane, Head& head) {
+__device__ void rotate_head(const Head& rotation, Head& head) {
 #pragma unroll
   for (int p = 0; p < kPairs; ++p) {
-    const int j = (p * 32 + lane) * 2;
-    if (j >= half) break;
     for (int e = 0; e < 2; ++e) {
-      const float a = head.at[p][e], b = head.at[p][2 + e], c = cos_sin[j + e], s = cos_sin[half + j + e];
+      const float a = head.at[p][e], b = head.at[p][2 + e], c = rotation.at[p][e], s = rotation.at[p][2 + e];
       head.at[p][e] = a * c - b * s;
       head.at[p][2 + e] = b * c + a * s;
     }
@@ -90,7 +103,6 @@ template <class T, class Kv>
 __global__ void __launch_bounds__(kWarps * 32)
     rope_append_kernel(Arguments<T> a, Kv* k_plane, Kv* v_plane, Geometry g) {
   let_successors_start();
-  wait_for_predecessors();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int h = static_cast<int>(blockIdx.y) * kWarps + warp;
   if (h >= g.heads + 2 * g.kv_heads) return;
@@ -98,15 +110,18 @@ __global__ void __launch_bounds__(kWarps * 32)
   const int half = g.head_dim / 2;
   T* const own = a.qkv + row * g.row_stride + std::int64_t{h} * g.head_dim;
   const bool is_q = h < g.heads, is_v = h >= g.heads + g.kv_heads;
+  // The step's integers were sent before its first kernel: no predecessor writes them.
+  const std::int64_t slot = __ldcg(a.slots + row);
+  const Head rotation = load_rotation(a.cos_sin + std::int64_t{__ldcg(a.positions + row)} * g.head_dim, half, lane);
+  wait_for_predecessors();
   Head head;
   load_head(own, half, lane, head);
   if (!is_v) {
     if (a.q_norm != nullptr) norm_head(is_q ? a.q_norm : a.k_norm, g.eps, half, lane, head);
-    rotate_head(a.cos_sin + std::int64_t{__ldcg(a.positions + row)} * g.head_dim, half, lane, head);
+    rotate_head(rotation, head);
     store_head(own, half, lane, head, 1.0f);
   }
   if (is_q) return;
-  const std::int64_t slot = __ldcg(a.slots + row);
   if (slot < 0 || slot >= g.capacity) return;
   const int kv_head = is_v ? h - g.heads - g.kv_heads : h - g.heads;
   Kv* const plane = is_v ? v_plane : k_plane;

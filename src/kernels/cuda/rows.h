@@ -37,7 +37,8 @@ struct RopeAppend {
   TensorView k_plane, v_plane;     // [pages, page_size, kv_heads, head_dim], T or f8_e4m3
   float k_scale = 1, v_scale = 1;  // an f8 plane holds value / scale, saturated
 };
-// One kernel: norm of each q and k head, half-split rotation at its position, k and v into their slots.
+// One kernel: norm of each q and k head, half-split rotation at its position, k and v into their slots. Reads positions,
+// slots and cos_sin while earlier kernels of the stream may run: none of those may write them.
 Status rope_append(const RopeAppend& call, cudaStream_t stream);
 
 // out[r, i] = silu(gate_up[r, i]) * gate_up[r, I + i]. T [R, 2I] -> T [R, I].

@@ -146,13 +146,22 @@ __device__ u64 take_in(const SamplingCall& call, const DeviceRow& row, const flo
                        Shared& shared) {
   const std::int32_t* mask = call.ids + row.mask.first;
   u64 best = 0;
-#pragma unroll 8
-  for (int i = threadIdx.x; i < call.vocabulary; i += kThreads) {
-    float x = clean(__ldcg(logits + i));
-    if (!allows(mask, row.mask.count, i)) x = -INFINITY;
-    if (keep) values[i] = x;
-    const u64 candidate = u64{key_of(x)} << 32 | ~static_cast<unsigned>(i);
-    best = max(best, candidate);
+  constexpr int kAhead = 16;  // loads in flight: a thread has nothing else to wait with
+  for (int first = threadIdx.x; first < call.vocabulary; first += kAhead * kThreads) {
+    float x[kAhead];
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      const int i = first + a * kThreads;
+      x[a] = i < call.vocabulary ? __ldcg(logits + i) : -INFINITY;
+    }
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      const int i = first + a * kThreads;
+      if (i >= call.vocabulary) break;
+      const float value = allows(mask, row.mask.count, i) ? clean(x[a]) : -INFINITY;
+      if (keep) values[i] = value;
+      best = max(best, u64{key_of(value)} << 32 | ~static_cast<unsigned>(i));
+    }
   }
   for (int step = 16; step > 0; step /= 2) best = max(best, __shfl_xor_sync(kAll, best, step));
   __syncthreads();

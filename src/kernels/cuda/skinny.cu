@@ -10,13 +10,19 @@ namespace {
 constexpr int kWarps = 8, kThreads = kWarps * 32;
 constexpr int kTile = 8;         // weight rows of a tile: what one mma takes
 constexpr int kChunk = 32;       // columns that a lane group loads at once: 64 bytes of each row
-constexpr int kDeepRing = 5;     // steps in flight
+constexpr int kLongRing = 10;    // steps in flight, where a block has a multiprocessor to itself
+constexpr int kDeepRing = 5;     // where there is no room for more
 constexpr int kShallowRing = 2;  // where a block has no more steps than that: leaves room for more kernels ahead
 constexpr int kStepLoads = 4;    // 16-byte loads of a lane in one step
 constexpr int kStepBytes = kStepLoads * 512;  // of a warp
 constexpr int kXPadBytes = 64;                // moves the next row of x to the other half of the banks
 constexpr int kMaxXBytes = 100 * 1024;        // more than that is cuBLASLt's
 constexpr int kMaxSharedBytes = 220 * 1024;
+// More than half of a multiprocessor's. A kernel that starts ahead is placed wherever there is room: were there room for
+// two of its blocks, some multiprocessors would get two and work twice as long as those that got none.
+constexpr int kOwnMultiprocessorBytes = 115 * 1024;
+// Of weights, for each block: below it the long ring's first filling holds up x, which is asked for after it.
+constexpr std::int64_t kLongRingBytes = 1 << 20;
 
 struct Problem {
   const void *x, *w;
@@ -273,11 +279,10 @@ __device__ float whole_sum(const float* sums, int s, int element) {
 }
 
 template <class T, int kBatch, LinearEnd kEnd, class Out, int kStreams, int kRing>
-__global__ void __launch_bounds__(kThreads, kRing == kShallowRing && kBatch == 8 ? 3 : 2)
-    skinny_kernel(const Problem p) {
+__global__ void __launch_bounds__(kThreads, kBatch == 8 ? 3 : 2) skinny_kernel(const Problem p) {
   using Feeding = Feed<T, kEnd, kStreams>;
   using Tiling = Tile<kEnd, kStreams>;
-  constexpr int kXLoads = kRing == kShallowRing ? 6 : 8;  // 16-byte loads of x in flight per lane
+  constexpr int kXLoads = 6;  // 16-byte loads of x in flight per lane
   constexpr int kElements = kBatch * kTile, kTileFloats = kWarps * kStreams * kElements;
   extern __shared__ __align__(128) char shared[];
   __shared__ float squares[16];
@@ -343,12 +348,11 @@ struct Variant {
   LinearEnd end = LinearEnd::kStore;
   bool many = false, float_out = false;  // more than 8 rows; float32 out
   bool wide = false;                     // tiles of kWideStreams groups, kStore only
-  bool deep = true;                      // kDeepRing, as always where wide
+  int ring = kDeepRing;                  // as always where wide
 
   int batch() const { return many ? 16 : 8; }
   int streams() const { return end == LinearEnd::kSiluMul ? 2 : wide ? kWideStreams : 1; }
   int tile_rows() const { return wide ? kTile * kWideStreams : kTile; }
-  int ring() const { return deep ? kDeepRing : kShallowRing; }
 };
 
 template <class T, int kBatch, class Out, int kRing>
@@ -369,8 +373,11 @@ Kernel kernel_with(const Variant& v) {
 
 template <class T>
 Kernel kernel_of(const Variant& v) {
-  if (v.deep) return v.many ? kernel_with<T, 16, kDeepRing>(v) : kernel_with<T, 8, kDeepRing>(v);
-  return v.many ? kernel_with<T, 16, kShallowRing>(v) : kernel_with<T, 8, kShallowRing>(v);
+  switch (v.ring) {
+    case kLongRing: return v.many ? kernel_with<T, 16, kLongRing>(v) : kernel_with<T, 8, kLongRing>(v);
+    case kDeepRing: return v.many ? kernel_with<T, 16, kDeepRing>(v) : kernel_with<T, 8, kDeepRing>(v);
+    default: return v.many ? kernel_with<T, 16, kShallowRing>(v) : kernel_with<T, 8, kShallowRing>(v);
+  }
 }
 
 Kernel kernel_for(DType dtype, const Variant& v) {
@@ -403,10 +410,18 @@ Shape shape_for(const LinearCall& call) {
   v.wide = call.end == LinearEnd::kStore && k <= 1024 && columns / (4 * kTile * kWideStreams) >= processors;
   shape.tiles = (columns + v.tile_rows() - 1) / v.tile_rows();
   // Small matrices have a block for each tile, which then reads no other; large ones a block for each multiprocessor.
-  shape.blocks = shape.tiles <= 2 * processors ? shape.tiles : processors;
+  const bool large = shape.tiles > 2 * processors;
+  shape.blocks = large ? processors : shape.tiles;
+  const auto bytes_with = [&](int ring) {
+    return Layout::of(rows, k, call.norm.data != nullptr, ring, v.batch(), v.streams()).total;
+  };
   const int chunks = (k / kChunk + kWarps - 1) / kWarps, step = kStepLoads / v.streams();
-  v.deep = v.wide || (chunks + step - 1) / step * ((shape.tiles + shape.blocks - 1) / shape.blocks) > kShallowRing;
-  shape.shared_bytes = Layout::of(rows, k, call.norm.data != nullptr, v.ring(), v.batch(), v.streams()).total;
+  const int steps = (chunks + step - 1) / step * ((shape.tiles + shape.blocks - 1) / shape.blocks);
+  const std::int64_t weight_bytes = call.w.elements() * 2 / shape.blocks;
+  const bool pays = large && weight_bytes >= kLongRingBytes && bytes_with(kLongRing) <= kMaxSharedBytes;
+  v.ring = v.wide ? kDeepRing : pays ? kLongRing : steps > kShallowRing ? kDeepRing : kShallowRing;
+  shape.shared_bytes = bytes_with(v.ring);
+  if (large) shape.shared_bytes = std::max(shape.shared_bytes, kOwnMultiprocessorBytes);
   return shape;
 }
 
@@ -421,12 +436,14 @@ bool fits_skinny(const LinearCall& call) {
 Status prepare_skinny() {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     for (const LinearEnd end : {LinearEnd::kStore, LinearEnd::kAdd, LinearEnd::kSiluMul}) {
-      for (int bits = 0; bits < 16; ++bits) {
-        const Variant v{end, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0};
-        LEVADA_RETURN_IF_ERROR(
-            check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel_for(dtype, v)),
-                                            cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSharedBytes),
-                       "asking for shared memory"));
+      for (const int ring : {kLongRing, kDeepRing, kShallowRing}) {
+        for (int bits = 0; bits < 8; ++bits) {
+          const Variant v{end, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, ring};
+          LEVADA_RETURN_IF_ERROR(
+              check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel_for(dtype, v)),
+                                              cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSharedBytes),
+                         "asking for shared memory"));
+        }
       }
     }
   }

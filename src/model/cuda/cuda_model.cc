@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/lap.h"
 #include "base/log.h"
@@ -26,6 +27,8 @@ constexpr std::int64_t kMaxStepRows = 16'384 + 1024;  // the largest chunk, and 
 constexpr std::int64_t kMaxTableEntries = 1 << 20;
 constexpr std::int64_t kMaxSamples = 1024;
 constexpr std::int64_t kMaxSamplingIds = 4 << 20;  // histories and banned ids of a step
+// Decode rows that are fewer, or whose contexts are shorter on average, are faster one by one.
+constexpr std::int32_t kMinFlashRows = 16, kMinFlashTokens = 512;
 
 class CudaModel final : public Model {
  public:
@@ -42,8 +45,9 @@ class CudaModel final : public Model {
   const device::Device& device() const override { return device_; }
   const core::KvLayout& kv_layout() const override { return layout_; }
   std::string backend() const override {
-    return "cuda " + device_.name() + ", " + std::to_string(graphs_.size()) + " decode graphs" +
-           (weights_.f8_inputs() > 0 ? ", float8 weights" : "") + (options_.f8_kv ? ", float8 KV cache" : "");
+    return "cuda " + device_.name() + ", " + std::to_string(row_graphs_.size() + flash_graphs_.size()) +
+           " decode graphs" + (weights_.f8_inputs() > 0 ? ", float8 weights" : "") +
+           (options_.f8_kv ? ", float8 KV cache" : "");
   }
   bool runs_ahead() const override { return true; }
   Status health() const override { return device_.health(); }
@@ -56,7 +60,20 @@ class CudaModel final : public Model {
   cudaStream_t stream() const { return static_cast<cudaStream_t>(stream_->native_handle()); }
   // The rows of the graph that can run this plan, or 0.
   std::int32_t graph_rows(const core::StepPlan& plan, const KvPool& pool) const;
-  Status decode_launches(std::int32_t rows, const PagedKvPool& pool);
+  // How a step runs: through the graph of `rows` rows of `graphs`, or launch by launch (null). What attends its rows,
+  // `rows_each` for every request; null: row by row.
+  struct Way {
+    const DecodeGraphs* graphs = nullptr;
+    std::int32_t rows = 0, rows_each = 1;
+    cuda::FlashAttention* flash = nullptr;
+  };
+  Result<Way> way_of(const core::StepPlan& plan, const PagedKvPool& pool);
+  // The graph for `requests` requests of `rows_each` rows, recorded if it isn't yet; its rows, 0 if it would be too large.
+  Result<std::int32_t> verify_graph(std::int32_t requests, std::int32_t rows_each, const PagedKvPool& pool);
+  // What a graph of so many rows is recorded over: padding alone, which names no token, changes no KV.
+  Status send_padding(std::int32_t rows, cuda::FlashAttention* flash, std::int32_t rows_each);
+  Status record_graphs(PagedKvPool& pool);
+  Status decode_launches(std::int32_t rows, const PagedKvPool& pool, cuda::FlashAttention* flash);
   // How to choose the step's tokens, to the device.
   Status send_sampling(const core::StepPlan& plan, std::int32_t padded_rows);
   TensorView logits_of(std::int64_t count) const {
@@ -75,13 +92,14 @@ class CudaModel final : public Model {
   CudaWeights weights_;
   std::unique_ptr<cuda::Linears> linears_;
   std::unique_ptr<cuda::PagedAttention> attention_;
-  std::unique_ptr<cuda::FlashAttention> flash_;  // null where there is no such kernel
+  std::unique_ptr<cuda::FlashAttention> flash_, decode_flash_;  // null where there is no such kernel
   std::unique_ptr<CudaLayers> eager_layers_, graph_layers_;
   StepInputs eager_inputs_, graph_inputs_;
   std::unique_ptr<device::DeviceBuffer> logits_, samples_;  // f32 [kMaxSamples, V], i32 [kMaxSamples]
   std::shared_ptr<ResultSlots> results_;
   std::unique_ptr<cuda::Sampler> sampler_;
-  DecodeGraphs graphs_;
+  DecodeGraphs row_graphs_, flash_graphs_;  // the latter from kMinFlashRows on, where there is such a kernel
+  std::map<std::int32_t, DecodeGraphs> verify_graphs_;  // by rows for each request
   const KvPool* graph_pool_ = nullptr;
   std::int64_t graph_bytes_ = 0;  // what recording took of the device, modules loaded by it included
   std::size_t sampled_ = 0;       // by the step begun last: what plan.future_tokens may name
@@ -89,13 +107,12 @@ class CudaModel final : public Model {
 
 class CudaForward final : public Forward {
  public:
-  CudaForward(CudaModel& model, const core::StepPlan& plan, PagedKvPool& pool, std::int32_t graph_rows,
-              StepArrays arrays, cuda::FlashAttention* flash)
+  CudaForward(CudaModel& model, const core::StepPlan& plan, PagedKvPool& pool, const CudaModel::Way& way,
+              StepArrays arrays)
       : model_(model),
-        flash_(flash),
         plan_(plan),
         pool_(pool),
-        graph_rows_(graph_rows),
+        way_(way),
         rows_(static_cast<std::int32_t>(plan.tokens.size())),
         arrays_(arrays) {}
 
@@ -103,13 +120,13 @@ class CudaForward final : public Forward {
     LEVADA_CHECK(layer == next_layer_ && layer < model_.config_.layers, "layers run in order, each once");
     if (layer == 0) LEVADA_RETURN_IF_ERROR(layers().embed(arrays_, rows_, samples(), model_.stream()));
     ++next_layer_;
-    return layers().layer(layer, arrays_, rows_, pool_, flash_, model_.stream());
+    return layers().layer(layer, arrays_, rows_, pool_, way_.flash, model_.stream());
   }
 
   Status all_layers() override {
-    if (graph_rows_ > 0) {
+    if (way_.graphs != nullptr) {
       next_layer_ = static_cast<int>(model_.config_.layers);
-      return model_.graphs_.replay(graph_rows_, model_.stream());
+      return way_.graphs->replay(way_.rows, model_.stream());
     }
     for (int l = 0; l < model_.config_.layers; ++l) LEVADA_RETURN_IF_ERROR(layer(l));
     return {};
@@ -146,7 +163,7 @@ class CudaForward final : public Forward {
   Result<std::unique_ptr<SampledTokens>> sample() override {
     const std::size_t count = plan_.samples.size();
     const auto n = static_cast<std::int64_t>(count);
-    if (graph_rows_ == 0 && count > 0) {
+    if (way_.graphs == nullptr && count > 0) {
       LEVADA_RETURN_IF_ERROR(layers().logits(arrays_, rows_, model_.logits_of(n), model_.stream()));
       LEVADA_RETURN_IF_ERROR(
           model_.sampler_->run(model_.logits_of(n), arrays_.ids, model_.samples_of(n), model_.stream()));
@@ -156,7 +173,7 @@ class CudaForward final : public Forward {
   }
 
  private:
-  CudaLayers& layers() const { return graph_rows_ > 0 ? *model_.graph_layers_ : *model_.eager_layers_; }
+  CudaLayers& layers() const { return way_.graphs != nullptr ? *model_.graph_layers_ : *model_.eager_layers_; }
   const std::int32_t* samples() const { return static_cast<const std::int32_t*>(model_.samples_->data()); }
 
   Result<TensorView> to_host(const TensorView& from) {
@@ -167,10 +184,10 @@ class CudaForward final : public Forward {
   }
 
   CudaModel& model_;
-  cuda::FlashAttention* const flash_;  // planned for this step, or null
   const core::StepPlan& plan_;
   PagedKvPool& pool_;
-  const std::int32_t graph_rows_, rows_;
+  const CudaModel::Way way_;  // its kernel is planned for this step
+  const std::int32_t rows_;
   const StepArrays arrays_;
   std::vector<float> host_;
   int next_layer_ = 0;
@@ -198,16 +215,18 @@ Status CudaModel::open(DecoderSource& source) {
   LEVADA_ASSIGN_OR_RETURN(attention_, cuda::PagedAttention::create(
                                           device_, static_cast<int>(config_.heads), static_cast<int>(config_.kv_heads),
                                           static_cast<int>(config_.head_dim), std::max(options_.max_graph_rows, 1)));
-  const cuda::FlashShape shape{.heads = static_cast<int>(config_.heads),
-                               .kv_heads = static_cast<int>(config_.kv_heads),
-                               .head_dim = static_cast<int>(config_.head_dim),
-                               .page_size = options_.page_size_tokens,
-                               .dtype = options_.dtype,
-                               .max_rows = kMaxStepRows,
-                               .max_padded_rows = 0,
-                               .max_pages = kMaxTableEntries};
+  cuda::FlashShape shape{.heads = static_cast<int>(config_.heads),
+                         .kv_heads = static_cast<int>(config_.kv_heads),
+                         .head_dim = static_cast<int>(config_.head_dim),
+                         .page_size = options_.page_size_tokens,
+                         .dtype = options_.dtype,
+                         .max_rows = kMaxStepRows,
+                         .max_padded_rows = 0,
+                         .max_pages = kMaxTableEntries};
   if (!options_.f8_kv && cuda::FlashAttention::supports(shape)) {
     LEVADA_ASSIGN_OR_RETURN(flash_, cuda::FlashAttention::create(device_, shape));
+    shape.max_rows = shape.max_padded_rows = std::max(options_.max_graph_rows, 1);
+    LEVADA_ASSIGN_OR_RETURN(decode_flash_, cuda::FlashAttention::create(device_, shape));
   } else {
     LEVADA_LOG_WARNING(
         "prompts are attended row by row, slowly: the tensor-core kernel takes bfloat16, float16 and heads of 64 or "
@@ -242,7 +261,7 @@ std::vector<MemoryUse> CudaModel::memory() const {
   const auto bytes = [](auto value) { return static_cast<std::int64_t>(value); };
   return {{"weights", weights_.bytes()},
           {"product workspace", bytes(linears_->bytes())},
-          {"attention workspace", bytes(attention_->bytes()) + (flash_ ? flash_->bytes() : 0)},
+          {"attention workspace", bytes(attention_->bytes()) + (flash_ ? flash_->bytes() + decode_flash_->bytes() : 0)},
           {"activations", eager_layers_->bytes() + graph_layers_->bytes()},
           {"step inputs", eager_inputs_.bytes() + graph_inputs_.bytes()},
           {"logits and samples", bytes(logits_->size_bytes() + samples_->size_bytes()) + sampler_->bytes()},
@@ -255,22 +274,42 @@ Result<std::unique_ptr<KvPool>> CudaModel::make_kv_pool(std::int32_t pages) {
   const std::string pool_time = lap();
   const std::int64_t free_before = device_.free_bytes();
   if (graph_pool_ == nullptr && options_.max_graph_rows > 0) {
-    LEVADA_RETURN_IF_ERROR(sampler_->upload({}, options_.max_graph_rows, *stream_));
-    LEVADA_RETURN_IF_ERROR(graphs_.record(
-        options_.max_graph_rows, [&](std::int32_t rows) { return decode_launches(rows, *pool); }, stream()));
+    LEVADA_RETURN_IF_ERROR(record_graphs(*pool));
     graph_pool_ = pool.get();
     graph_bytes_ = std::max<std::int64_t>(0, free_before - device_.free_bytes());
-    LEVADA_LOG_INFO("CUDA start: KV pool ", pool_time, ", ", graphs_.size(), " decode graphs ", lap());
+    LEVADA_LOG_INFO("CUDA start: KV pool ", pool_time, ", ", row_graphs_.size() + flash_graphs_.size(),
+                    " decode graphs ", lap());
   }
   return std::unique_ptr<KvPool>(std::move(pool));
 }
 
-Status CudaModel::decode_launches(std::int32_t rows, const PagedKvPool& pool) {
+Status CudaModel::send_padding(std::int32_t rows, cuda::FlashAttention* flash, std::int32_t rows_each) {
+  const core::StepPlan nothing;
+  LEVADA_RETURN_IF_ERROR(graph_inputs_.upload(nothing, rows, layout_.page_size_tokens(), *stream_).status());
+  LEVADA_RETURN_IF_ERROR(sampler_->upload({}, rows, *stream_));
+  if (flash == nullptr) return {};
+  kernels::PagedBatch padding;
+  padding.page_size = layout_.page_size_tokens();
+  return flash->plan(padding, rows, *stream_, rows_each);
+}
+
+Status CudaModel::record_graphs(PagedKvPool& pool) {
+  const auto record = [&](DecodeGraphs& graphs, std::int32_t min_rows, cuda::FlashAttention* flash) {
+    return graphs.record(
+        min_rows, options_.max_graph_rows, [&](std::int32_t rows) { return send_padding(rows, flash, 1); },
+        [&](std::int32_t rows) { return decode_launches(rows, pool, flash); }, stream());
+  };
+  LEVADA_RETURN_IF_ERROR(record(row_graphs_, 1, nullptr));
+  if (decode_flash_ == nullptr) return {};
+  return record(flash_graphs_, kMinFlashRows, decode_flash_.get());
+}
+
+Status CudaModel::decode_launches(std::int32_t rows, const PagedKvPool& pool, cuda::FlashAttention* flash) {
   const StepArrays arrays = graph_inputs_.arrays(rows);
   LEVADA_RETURN_IF_ERROR(
       graph_layers_->embed(arrays, rows, static_cast<const std::int32_t*>(samples_->data()), stream()));
   for (int l = 0; l < config_.layers; ++l) {
-    LEVADA_RETURN_IF_ERROR(graph_layers_->layer(l, arrays, rows, pool, nullptr, stream()));
+    LEVADA_RETURN_IF_ERROR(graph_layers_->layer(l, arrays, rows, pool, flash, stream()));
   }
   LEVADA_RETURN_IF_ERROR(graph_layers_->logits(arrays, rows, logits_of(rows), stream()));
   return sampler_->run(logits_of(rows), arrays.ids, samples_of(rows), stream());
@@ -281,8 +320,55 @@ std::int32_t CudaModel::graph_rows(const core::StepPlan& plan, const KvPool& poo
   for (std::size_t i = 0; i < plan.samples.size(); ++i) {
     if (plan.samples[i].row != static_cast<std::int32_t>(i)) return 0;
   }
-  const std::int32_t bucket = graphs_.bucket_for(static_cast<std::int32_t>(plan.tokens.size()));
+  const std::int32_t bucket = row_graphs_.bucket_for(static_cast<std::int32_t>(plan.tokens.size()));
   return bucket > 0 && graph_inputs_.fits(plan, bucket) ? bucket : 0;
+}
+
+// The number of rows that every slice has; 0 if they differ.
+std::int32_t rows_of_each(const core::StepPlan& plan) {
+  const std::int32_t each = plan.slices.empty() ? 0 : plan.slices.front().range.count;
+  const bool alike = std::all_of(plan.slices.begin(), plan.slices.end(),
+                                 [&](const core::PlanSlice& slice) { return slice.range.count == each; });
+  return alike ? each : 0;
+}
+
+Result<CudaModel::Way> CudaModel::way_of(const core::StepPlan& plan, const PagedKvPool& pool) {
+  const std::int32_t rows = graph_rows(plan, pool);
+  if (rows == 0) return Way{.flash = plan.tokens.size() > plan.slices.size() ? flash_.get() : nullptr};
+  Way way{.graphs = &row_graphs_, .rows = rows};
+  std::int64_t tokens = 0;
+  for (const core::PlanSlice& slice : plan.slices) tokens += slice.range.first + slice.range.count;
+  const std::int32_t each = rows_of_each(plan), requests = static_cast<std::int32_t>(plan.slices.size());
+  if (decode_flash_ == nullptr) return way;
+  if (each == 1 && rows >= kMinFlashRows && tokens >= std::int64_t{rows} * kMinFlashTokens) {
+    return Way{.graphs = &flash_graphs_, .rows = rows, .flash = decode_flash_.get()};
+  }
+  if (each > 1 && each <= options_.max_verify_rows && tokens >= std::int64_t{requests} * kMinFlashTokens) {
+    LEVADA_ASSIGN_OR_RETURN(const std::int32_t verified, verify_graph(requests, each, pool));
+    if (verified > 0 && graph_inputs_.fits(plan, verified)) {
+      return Way{.graphs = &verify_graphs_[each], .rows = verified, .rows_each = each, .flash = decode_flash_.get()};
+    }
+  }
+  return way;
+}
+
+Result<std::int32_t> CudaModel::verify_graph(std::int32_t requests, std::int32_t rows_each, const PagedKvPool& pool) {
+  const auto buckets = DecodeGraphs::buckets();
+  const auto bucket = std::lower_bound(buckets.begin(), buckets.end(), requests);
+  const std::int32_t rows = bucket == buckets.end() ? 0 : *bucket * rows_each;
+  if (rows > options_.max_graph_rows) return 0;
+  DecodeGraphs& graphs = verify_graphs_[rows_each];
+  if (rows == 0 || graphs.has(rows)) return rows;
+  // Recorded over padding, which changes no KV. The tokens of the step before, which this one may need, are kept aside.
+  LEVADA_ASSIGN_OR_RETURN(const auto kept, device_.allocate(samples_->size_bytes()));
+  LEVADA_RETURN_IF_ERROR(stream_->copy(kept->data(), samples_->data(), kept->size_bytes()));
+  LEVADA_RETURN_IF_ERROR(graphs.record_at(
+      rows, [&](std::int32_t count) { return send_padding(count, decode_flash_.get(), rows_each); },
+      [&](std::int32_t count) { return decode_launches(count, pool, decode_flash_.get()); }, stream()));
+  LEVADA_RETURN_IF_ERROR(stream_->copy(samples_->data(), kept->data(), kept->size_bytes()));
+  LEVADA_RETURN_IF_ERROR(stream_->synchronize());  // `kept` goes
+  LEVADA_LOG_INFO("recorded a graph for steps of ", *bucket, " requests with ", rows_each, " rows each");
+  return rows;
 }
 
 Status CudaModel::send_sampling(const core::StepPlan& plan, std::int32_t padded_rows) {
@@ -313,15 +399,17 @@ Result<std::unique_ptr<Forward>> CudaModel::begin(const core::StepPlan& plan, Kv
                             " samples; a step on CUDA takes at most " + std::to_string(kMaxStepRows) + " rows and " +
                             std::to_string(kMaxSamples) + " samples");
   }
-  const std::int32_t bucket = graph_rows(plan, pool);
+  LEVADA_ASSIGN_OR_RETURN(const Way way, way_of(plan, *own));
+  const std::int32_t bucket = way.rows;
   StepInputs& inputs = bucket > 0 ? graph_inputs_ : eager_inputs_;
   LEVADA_ASSIGN_OR_RETURN(
       const StepArrays arrays,
       inputs.upload(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(rows), layout_.page_size_tokens(), *stream_));
   LEVADA_RETURN_IF_ERROR(send_sampling(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(plan.samples.size())));
-  cuda::FlashAttention* const flash = plan.tokens.size() > plan.slices.size() ? flash_.get() : nullptr;
-  if (flash != nullptr) LEVADA_RETURN_IF_ERROR(flash->plan(geometry.batch(), 0, *stream_));
-  return std::unique_ptr<Forward>(std::make_unique<CudaForward>(*this, plan, *own, bucket, arrays, flash));
+  if (way.flash != nullptr) {
+    LEVADA_RETURN_IF_ERROR(way.flash->plan(geometry.batch(), bucket, *stream_, way.rows_each));
+  }
+  return std::unique_ptr<Forward>(std::make_unique<CudaForward>(*this, plan, *own, way, arrays));
 }
 
 }  // namespace

@@ -18,15 +18,23 @@ DecodeGraphs::~DecodeGraphs() {
   for (const auto& [rows, graph] : graphs_) cudaGraphExecDestroy(graph);
 }
 
-Status DecodeGraphs::record(std::int32_t max_rows, const std::function<Status(std::int32_t)>& launches,
-                            cudaStream_t stream) {
+Status DecodeGraphs::record(std::int32_t min_rows, std::int32_t max_rows,
+                            const std::function<Status(std::int32_t)>& prepare,
+                            const std::function<Status(std::int32_t)>& launches, cudaStream_t stream) {
   for (std::int32_t rows : kBuckets) {
+    if (rows < min_rows) continue;
     if (rows > max_rows) break;
-    LEVADA_RETURN_IF_ERROR(launches(rows));
-    LEVADA_RETURN_IF_ERROR(check_cuda(cudaStreamSynchronize(stream), "running a decode step"));
-    LEVADA_RETURN_IF_ERROR(record_one(rows, launches, stream));
+    LEVADA_RETURN_IF_ERROR(record_at(rows, prepare, launches, stream));
   }
   return {};
+}
+
+Status DecodeGraphs::record_at(std::int32_t rows, const std::function<Status(std::int32_t)>& prepare,
+                               const std::function<Status(std::int32_t)>& launches, cudaStream_t stream) {
+  LEVADA_RETURN_IF_ERROR(prepare(rows));
+  LEVADA_RETURN_IF_ERROR(launches(rows));
+  LEVADA_RETURN_IF_ERROR(check_cuda(cudaStreamSynchronize(stream), "running a decode step"));
+  return record_one(rows, launches, stream);
 }
 
 Status DecodeGraphs::record_one(std::int32_t rows, const std::function<Status(std::int32_t)>& launches,

@@ -24,8 +24,15 @@ class DecodeGraphs {
 
   // Every number of rows that may be recorded, ascending.
   static std::span<const std::int32_t> buckets();
-  // Records `launches(rows)` for every bucket up to max_rows, each after one run of it that chooses its algorithms.
-  Status record(std::int32_t max_rows, const std::function<Status(std::int32_t rows)>& launches, cudaStream_t stream);
+  // Records `launches(rows)` for every bucket from min_rows to max_rows, each after one run of it that chooses its
+  // algorithms.
+  // `prepare(rows)` runs before and is not recorded: what a caller does before each replay, too.
+  Status record(std::int32_t min_rows, std::int32_t max_rows, const std::function<Status(std::int32_t rows)>& prepare,
+                const std::function<Status(std::int32_t rows)>& launches, cudaStream_t stream);
+  // One of any number of rows, as record() does it.
+  Status record_at(std::int32_t rows, const std::function<Status(std::int32_t rows)>& prepare,
+                   const std::function<Status(std::int32_t rows)>& launches, cudaStream_t stream);
+  bool has(std::int32_t rows) const { return graphs_.contains(rows); }
   // The smallest recorded bucket that holds `rows`; 0 if there is none.
   std::int32_t bucket_for(std::int32_t rows) const;
   Status replay(std::int32_t bucket, cudaStream_t stream) const;

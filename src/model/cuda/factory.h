@@ -36,6 +36,9 @@ struct CudaModelOptions {
   std::int32_t page_size_tokens = 16;
   std::string warmup_folder;          // of the warm-up manifest; empty: nothing is measured at the start
   std::int32_t max_graph_rows = 512;  // decode steps of up to so many rows run as recorded graphs; 0: none do
+  // Steps of 2 to so many rows for every request, all of them sampled (drafts being verified): recorded as graphs of
+  // their own when they first come, where contexts are long. At most 8; 0: they run as decode rows.
+  std::int32_t max_verify_rows = 0;
 };
 
 // Through liblevada_cuda.so; kUnavailable without it.

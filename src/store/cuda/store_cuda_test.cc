@@ -35,23 +35,26 @@ TEST_F(StoreCudaTest, EveryLengthIsCopiedAndMeasuredAsOnTheCpuAndNothingBeside) 
   std::vector<std::size_t> sizes = {0, 1, 8, 240, 241, 255, 256, 257, 511, 1023, 1024, 1025, 1088, 1089};
   for (std::size_t size : {16383, 16384, 16385, 32767, 32768, 32769, 65536, 100'001, 1 << 20, (1 << 20) + 13})
     sizes.push_back(size);
-  for (std::size_t size : sizes) {
-    const std::size_t room = (size + 7) / 8 * 8 + 2 * kGuard;
-    const auto bytes = pattern(size, static_cast<unsigned>(size));
-    auto from = *device_->allocate(room);
-    auto to = *device_->allocate(room);
-    copy(from->data(), bytes.data(), size);
-    ASSERT_TRUE(stream_->fill(to->data(), 0xA5, room).ok());
-    ASSERT_TRUE(stream_->synchronize().ok());
-    auto* const inside = static_cast<std::byte*>(to->data()) + kGuard;
-    const Transfer transfer{static_cast<const std::byte*>(from->data()), inside, size};
-    const auto measured = copier->copy_measured(std::span(&transfer, 1));
-    ASSERT_TRUE(measured.ok()) << measured.status().to_string();
-    EXPECT_EQ(measured->front(), piece_hash(bytes)) << size;
-    std::vector<std::byte> all(room), expected(room, std::byte{0xA5});
-    copy(all.data(), to->data(), room);
-    std::copy(bytes.begin(), bytes.end(), expected.begin() + kGuard);
-    EXPECT_EQ(all, expected) << size;
+  for (const std::size_t shift : {0, 8}) {  // 8: no access of 16 bytes is possible
+    for (std::size_t size : sizes) {
+      const std::size_t room = (size + 7) / 8 * 8 + 2 * kGuard;
+      const auto bytes = pattern(size, static_cast<unsigned>(size));
+      auto from = *device_->allocate(room);
+      auto to = *device_->allocate(room);
+      auto* const source = static_cast<std::byte*>(from->data()) + shift;
+      copy(source, bytes.data(), size);
+      ASSERT_TRUE(stream_->fill(to->data(), 0xA5, room).ok());
+      ASSERT_TRUE(stream_->synchronize().ok());
+      auto* const inside = static_cast<std::byte*>(to->data()) + kGuard + shift;
+      const Transfer transfer{source, inside, size};
+      const auto measured = copier->copy_measured(std::span(&transfer, 1));
+      ASSERT_TRUE(measured.ok()) << measured.status().to_string();
+      EXPECT_EQ(measured->front(), piece_hash(bytes)) << size << " at " << shift;
+      std::vector<std::byte> all(room), expected(room, std::byte{0xA5});
+      copy(all.data(), to->data(), room);
+      std::copy(bytes.begin(), bytes.end(), expected.begin() + kGuard + shift);
+      EXPECT_EQ(all, expected) << size << " at " << shift;
+    }
   }
 }
 

@@ -91,6 +91,12 @@ bool ArenaDesk::still_writes(std::uint64_t ticket) {
          arena_.clock().now_us() < there->second.deadline_us;
 }
 
+void ArenaDesk::sweep() {
+  std::vector<Places::node_type> stale;
+  std::lock_guard lock(mutex_);
+  stale = take_stale_locked();
+}
+
 void ArenaDesk::on_transports(const std::string& transports) {
   {
     std::lock_guard lock(mutex_);

@@ -34,6 +34,7 @@ class ArenaDesk final : public UcxDesk {
   Result<ObjectInfo> end_write(std::uint64_t ticket, const Status& arrived) override;
   bool still_reads(std::uint64_t lease) override { return arena_.is_leased(lease); }
   bool still_writes(std::uint64_t ticket) override;
+  void sweep() override;
   void on_transports(const std::string& transports) override;
 
  private:

@@ -3,12 +3,23 @@
 #include <dlfcn.h>
 #include <netinet/in.h>
 
+#include <csignal>
 #include <filesystem>
 
 namespace levada::store {
 namespace {
 
 constexpr const char* kModule = "liblevada_ucx.so";
+
+// UCX takes signals when it is loaded: SIGHUP to be debugged, and those of crashes. They stay the process's.
+void* load(const std::filesystem::path& path) {
+  constexpr int kSignals[] = {SIGHUP, SIGILL, SIGSEGV, SIGBUS, SIGFPE};
+  struct sigaction before[std::size(kSignals)];
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], nullptr, &before[i]);
+  void* const module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &before[i], nullptr);
+  return module;
+}
 
 Result<void*> module_symbol(const char* name) {
   std::error_code error;
@@ -21,7 +32,7 @@ Result<void*> module_symbol(const char* name) {
                   "store_ucx_url");
   }
   // Never closed: UCX keeps a thread and handlers of its own.
-  void* const module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* const module = load(path);
   if (module == nullptr) {
     return Status(StatusCode::kFailedPrecondition, std::string("ucx:// is not available: ") + dlerror(),
                   "store_ucx_url");

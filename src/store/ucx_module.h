@@ -50,6 +50,8 @@ class UcxDesk {
   // False once the transfer under way is to be given up: the client has gone or its time is over.
   virtual bool still_reads(std::uint64_t lease) = 0;
   virtual bool still_writes(std::uint64_t ticket) = 0;
+  // Called about once a second: what has waited too long may go.
+  virtual void sweep() = 0;
   // What UCX chose for a peer, as it names it: "cma/memory posix/memory", "tcp/eth0".
   virtual void on_transports(const std::string& transports) = 0;
 };

@@ -296,6 +296,12 @@ TEST_F(UcxPortTest, LeasesAndTicketsThatNobodyGaveAreRefusedAndTheLinkStays) {
   EXPECT_EQ(guest->read(lease->first, to, for_a_second()).code(), StatusCode::kNotFound);
 }
 
+TEST_F(UcxStoreTest, SignalsStayTheProcesss) {
+  struct sigaction hang_up {};
+  ::sigaction(SIGHUP, nullptr, &hang_up);
+  EXPECT_TRUE(hang_up.sa_handler == SIG_DFL || hang_up.sa_handler == SIG_IGN) << "UCX takes it when it is loaded";
+}
+
 TEST_F(UcxStoreTest, TheServiceOffersTheUrlAndNamesWhatUcxChose) {
   Metrics metrics;
   auto service =
@@ -306,6 +312,27 @@ TEST_F(UcxStoreTest, TheServiceOffersTheUrlAndNamesWhatUcxChose) {
   ASSERT_TRUE(store.ok()) << store.status().to_string();
   ASSERT_TRUE((*store)->put_from("k", pattern(100'000)).ok());
   EXPECT_EQ((*service)->ucx_transports(), static_cast<UcxStore&>(**store).transports());
+}
+
+TEST_F(UcxPortTest, APlaceIsGivenBackWhenItsBytesDontCome) {
+  ServerOptions options = over_ucx();
+  options.frame_us = 300'000;
+  ServedArena served(8 << 20, options);
+  ClientChannel channel(*parse_endpoint(served.server->ucx_url()), kToken, {}, clock_,
+                        [](const Frame&, std::vector<Fd>) { return Status(); });
+  const auto place = [&](std::string_view key) {
+    return channel.call({.op = Op::kPlace, .text = key, .third = 50'000});
+  };
+  ASSERT_TRUE(place("k").ok());
+  EXPECT_EQ(served.arena->stats().writing, 1u);
+  EXPECT_TRUE(served.eventually([&] { return served.arena->stats().writing == 0; })) << "its time is over";
+  const auto ticket = place("k");
+  ASSERT_TRUE(ticket.ok() && ticket->status.ok());
+  channel.hang_up();
+  EXPECT_TRUE(served.eventually([&] { return served.arena->stats().writing == 0; })) << "its connection has ended";
+  const auto guest = link(served, [](UcxSecret&) {});
+  const std::vector<std::byte> value(50'000);
+  EXPECT_EQ(guest->write(ticket->frame.third, value, for_a_second()).status().code(), StatusCode::kNotFound);
 }
 
 TEST(UcxTransports, OnlyTcpWithoutRdmaOrSharedMemoryIsAFallback) {

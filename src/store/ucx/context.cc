@@ -2,10 +2,8 @@
 
 #include <poll.h>
 #include <ucs/config/global_opts.h>
-#include <ucs/debug/debug.h>
 #include <ucs/debug/log_def.h>
 
-#include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -36,7 +34,6 @@ void tame() {
   std::call_once(once, [] {
     ucs_global_opts_set_value("ERROR_SIGNALS", "");
     ucs_global_opts_set_value("HANDLE_ERRORS", "none");
-    for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(signal);
     ucs_log_push_handler(to_our_log);
   });
 }

@@ -116,16 +116,21 @@ void Port::run() {
 
 // What nobody waits for any more.
 void Port::sweep() {
-  if (transfers_.empty()) return;
   const std::int64_t now_us = clock_.now_us();
   if (now_us - swept_us_ < kSweepEveryUs) return;
   swept_us_ = now_us;
+  desk_.sweep();
   for (const auto& [transfer, owned] : transfers_) {
     const bool goes_on = transfer->kind == Transfer::Kind::kSend      ? desk_.still_reads(transfer->grant)
                          : transfer->kind == Transfer::Kind::kReceive ? desk_.still_writes(transfer->grant)
                                                                       : true;
-    if (!goes_on && ++transfer->sweeps_unwanted > kSweepsOfGrace) failed_.push_back(transfer->peer);
+    if (!goes_on && ++transfer->sweeps_unwanted > kSweepsOfGrace) fail(transfer->peer);
   }
+}
+
+// One that is closed already may have its handle used anew.
+void Port::fail(ucp_ep_h peer) {
+  if (peers_.contains(peer)) failed_.push_back(peer);
 }
 
 void Port::close_failed() {
@@ -143,8 +148,7 @@ void Port::on_connection(ucp_conn_request_h request) {
       UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.conn_request = request;
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-  params.err_handler = {
-      [](void* self, ucp_ep_h peer, ucs_status_t) { static_cast<Port*>(self)->failed_.push_back(peer); }, this};
+  params.err_handler = {[](void* self, ucp_ep_h peer, ucs_status_t) { static_cast<Port*>(self)->fail(peer); }, this};
   ucp_ep_h peer = nullptr;
   if (ucp_ep_create(context_->worker(), &params, &peer) == UCS_OK) peers_.emplace(peer, false);
 }
@@ -208,7 +212,7 @@ void Port::send(std::unique_ptr<Transfer> transfer, unsigned id, std::span<const
   void* const started = ucp_am_send_nbx(transfer->peer, id, &transfer->answer, sizeof transfer->answer, bytes.data(),
                                         bytes.size(), &params);
   if (UCS_PTR_IS_ERR(started)) {
-    failed_.push_back(transfer->peer);
+    fail(transfer->peer);
   } else if (started != nullptr) {
     Transfer* const key = transfer.get();
     transfers_.emplace(key, std::move(transfer));
@@ -219,7 +223,7 @@ void Port::finish(Transfer* transfer, ucs_status_t status) {
   const auto there = transfers_.find(transfer);
   const std::unique_ptr<Transfer> ended = std::move(there->second);
   transfers_.erase(there);
-  if (status != UCS_OK) failed_.push_back(ended->peer);
+  if (status != UCS_OK) fail(ended->peer);
   if (ended->kind == Transfer::Kind::kReceive)
     finish_write(*ended, status == UCS_OK ? Status() : failed("receiving", status));
   if (status == UCS_OK) note_transports(ended->peer);

@@ -41,6 +41,7 @@ class Port final : public UcxPort {
   Status register_memory(std::span<std::byte> memory);
   Status listen(const UcxAddress& address);
   void run();
+  void fail(ucp_ep_h peer);
   void close_failed();
   void sweep();
 

@@ -67,8 +67,10 @@ Result<std::unique_ptr<Arena>> Arena::create(const ArenaOptions& options, const 
   const auto data = options.device == nullptr ? IndexLayout::Data::kHere : IndexLayout::Data::kElsewhere;
   const IndexLayout layout = IndexLayout::of(options.max_objects, FreeList::block_bytes(options.bytes), data);
   LEVADA_ASSIGN_OR_RETURN(MemoryFile memory, MemoryFile::create("levada-arena", layout.total_bytes));
-  if (options.prefault && options.device == nullptr)
-    LEVADA_RETURN_IF_ERROR(memory.prefault(layout.data_offset, layout.data_bytes));
+  // On a device only the index is here.
+  if (options.prefault)
+    LEVADA_RETURN_IF_ERROR(options.device == nullptr ? memory.prefault(layout.data_offset, layout.data_bytes)
+                                                     : memory.prefault(0, layout.total_bytes));
   std::unique_ptr<Arena> arena(new Arena(std::move(memory), layout, incarnation, clock));
   if (options.device != nullptr) LEVADA_RETURN_IF_ERROR(arena->place_on(*options.device, options.fabric));
   return arena;

@@ -32,7 +32,7 @@ namespace levada::store {
 struct ArenaOptions {
   std::uint64_t bytes = 1ull << 30;
   std::uint32_t max_objects = 65536;
-  bool prefault = true;  // first touch costs more than the copy: pay at start; not on a device
+  bool prefault = true;  // first touch costs more than the copy: pay at start; on a device the index alone
   // Where the objects' bytes lie: null is shared host memory. The device must outlive the arena.
   device::Device* device = nullptr;
   device::FabricUse fabric = device::FabricUse::kIfPermitted;

@@ -20,15 +20,15 @@ std::uint64_t words_of(std::uint64_t bytes) { return bytes < kShortestOnGpu ? kS
 
 struct BatchCopier::Gpu {
   CopyPieces* copy_pieces = nullptr;
-  std::unique_ptr<device::DeviceBuffer> hashes, host_hashes;
+  // Of the host, where the kernel puts them itself: a copy back would cost more than the hashing.
+  std::unique_ptr<device::DeviceBuffer> hashes;
   std::uint64_t words = 0;
 
   Status hold(device::Device& device, std::uint64_t wanted) {
     if (wanted <= words) return {};
     words = 0;
     const std::uint64_t larger = std::max(wanted, kFirstWords);
-    LEVADA_ASSIGN_OR_RETURN(hashes, device.allocate(larger * 8));
-    LEVADA_ASSIGN_OR_RETURN(host_hashes, device.allocate_pinned(larger * 8));
+    LEVADA_ASSIGN_OR_RETURN(hashes, device.allocate_pinned(larger * 8));
     words = larger;
     return {};
   }
@@ -83,13 +83,12 @@ Result<std::vector<std::uint64_t>> BatchCopier::measure_on_gpu(std::span<const T
   std::uint64_t words = 0;
   for (const Transfer& transfer : transfers) words += words_of(transfer.bytes);
   LEVADA_RETURN_IF_ERROR(gpu_->hold(device_, words));
-  auto* const on_device = static_cast<std::uint64_t*>(gpu_->hashes->data());
-  auto* const on_host = static_cast<std::uint64_t*>(gpu_->host_hashes->data());
+  auto* const measured = static_cast<std::uint64_t*>(gpu_->hashes->data());
   Status enqueued;
   PieceJobs batch{};
   const auto launch = [&] {
     if (batch.count == 0 || !enqueued.ok()) return;
-    const int error = gpu_->copy_pieces(batch, on_device, stream_->native_handle());
+    const int error = gpu_->copy_pieces(batch, measured, stream_->native_handle());
     if (error != 0) enqueued = internal_error("CUDA: copying objects: error " + std::to_string(error));
     batch.count = 0;
   };
@@ -102,14 +101,13 @@ Result<std::vector<std::uint64_t>> BatchCopier::measure_on_gpu(std::span<const T
       continue;
     }
     if (enqueued.ok() && transfer.to != nullptr) enqueued = stream_->copy(transfer.to, transfer.from, transfer.bytes);
-    if (enqueued.ok()) enqueued = stream_->copy(on_device + first, transfer.from, transfer.bytes);
+    if (enqueued.ok()) enqueued = stream_->copy(measured + first, transfer.from, transfer.bytes);
   }
   launch();
-  if (enqueued.ok() && words > 0) enqueued = stream_->copy(on_host, on_device, words * 8);
   LEVADA_RETURN_IF_ERROR(finish(std::move(enqueued)));
 
   std::vector<std::uint64_t> hashes;
-  const std::uint64_t* values = on_host;
+  const std::uint64_t* values = measured;
   for (const Transfer& transfer : transfers) {
     hashes.push_back(transfer.bytes < kShortestOnGpu
                          ? hash64({reinterpret_cast<const std::byte*>(values), transfer.bytes})

@@ -25,7 +25,8 @@ struct PieceJobs {
 inline constexpr std::uint64_t kShortestOnGpu = 241;
 
 inline constexpr const char* kCopyPieces = "levada_copy_pieces";
-// Returns a cudaError_t. REQUIRES: every job has at least kShortestOnGpu bytes at multiples of 8.
+// Returns a cudaError_t. `hashes` may be page-locked memory of the host. REQUIRES: every job has at least kShortestOnGpu
+// bytes at multiples of 8; at multiples of 16 it is quicker.
 using CopyPieces = int(const PieceJobs& jobs, std::uint64_t* hashes, void* stream);
 
 }  // namespace levada::store

@@ -70,6 +70,8 @@ class CudaModel final : public Model {
   Result<Way> way_of(const core::StepPlan& plan, const PagedKvPool& pool);
   // The graph for `requests` requests of `rows_each` rows, recorded if it isn't yet; its rows, 0 if it would be too large.
   Result<std::int32_t> verify_graph(std::int32_t requests, std::int32_t rows_each, const PagedKvPool& pool);
+  // What a graph of so many rows is recorded over: padding alone, which names no token, changes no KV.
+  Status send_padding(std::int32_t rows, cuda::FlashAttention* flash, std::int32_t rows_each);
   Status record_graphs(PagedKvPool& pool);
   Status decode_launches(std::int32_t rows, const PagedKvPool& pool, cuda::FlashAttention* flash);
   // How to choose the step's tokens, to the device.
@@ -281,19 +283,25 @@ Result<std::unique_ptr<KvPool>> CudaModel::make_kv_pool(std::int32_t pages) {
   return std::unique_ptr<KvPool>(std::move(pool));
 }
 
-Status CudaModel::record_graphs(PagedKvPool& pool) {
-  LEVADA_RETURN_IF_ERROR(sampler_->upload({}, options_.max_graph_rows, *stream_));
-  const auto nothing = [](std::int32_t) { return Status(); };
-  LEVADA_RETURN_IF_ERROR(row_graphs_.record(
-      1, options_.max_graph_rows, nothing, [&](std::int32_t rows) { return decode_launches(rows, pool, nullptr); },
-      stream()));
-  if (decode_flash_ == nullptr) return {};
-  kernels::PagedBatch padding;  // a plan of padding alone: only its shape is recorded
+Status CudaModel::send_padding(std::int32_t rows, cuda::FlashAttention* flash, std::int32_t rows_each) {
+  const core::StepPlan nothing;
+  LEVADA_RETURN_IF_ERROR(graph_inputs_.upload(nothing, rows, layout_.page_size_tokens(), *stream_).status());
+  LEVADA_RETURN_IF_ERROR(sampler_->upload({}, rows, *stream_));
+  if (flash == nullptr) return {};
+  kernels::PagedBatch padding;
   padding.page_size = layout_.page_size_tokens();
-  return flash_graphs_.record(
-      kMinFlashRows, options_.max_graph_rows,
-      [&](std::int32_t rows) { return decode_flash_->plan(padding, rows, *stream_); },
-      [&](std::int32_t rows) { return decode_launches(rows, pool, decode_flash_.get()); }, stream());
+  return flash->plan(padding, rows, *stream_, rows_each);
+}
+
+Status CudaModel::record_graphs(PagedKvPool& pool) {
+  const auto record = [&](DecodeGraphs& graphs, std::int32_t min_rows, cuda::FlashAttention* flash) {
+    return graphs.record(
+        min_rows, options_.max_graph_rows, [&](std::int32_t rows) { return send_padding(rows, flash, 1); },
+        [&](std::int32_t rows) { return decode_launches(rows, pool, flash); }, stream());
+  };
+  LEVADA_RETURN_IF_ERROR(record(row_graphs_, 1, nullptr));
+  if (decode_flash_ == nullptr) return {};
+  return record(flash_graphs_, kMinFlashRows, decode_flash_.get());
 }
 
 Status CudaModel::decode_launches(std::int32_t rows, const PagedKvPool& pool, cuda::FlashAttention* flash) {
@@ -354,16 +362,8 @@ Result<std::int32_t> CudaModel::verify_graph(std::int32_t requests, std::int32_t
   // Recorded over padding, which changes no KV. The tokens of the step before, which this one may need, are kept aside.
   LEVADA_ASSIGN_OR_RETURN(const auto kept, device_.allocate(samples_->size_bytes()));
   LEVADA_RETURN_IF_ERROR(stream_->copy(kept->data(), samples_->data(), kept->size_bytes()));
-  kernels::PagedBatch padding;
-  padding.page_size = layout_.page_size_tokens();
-  const core::StepPlan nothing;
   LEVADA_RETURN_IF_ERROR(graphs.record_at(
-      rows,
-      [&](std::int32_t count) {
-        LEVADA_RETURN_IF_ERROR(graph_inputs_.upload(nothing, count, layout_.page_size_tokens(), *stream_).status());
-        LEVADA_RETURN_IF_ERROR(sampler_->upload({}, count, *stream_));
-        return decode_flash_->plan(padding, count, *stream_, rows_each);
-      },
+      rows, [&](std::int32_t count) { return send_padding(count, decode_flash_.get(), rows_each); },
       [&](std::int32_t count) { return decode_launches(count, pool, decode_flash_.get()); }, stream()));
   LEVADA_RETURN_IF_ERROR(stream_->copy(samples_->data(), kept->data(), kept->size_bytes()));
   LEVADA_RETURN_IF_ERROR(stream_->synchronize());  // `kept` goes

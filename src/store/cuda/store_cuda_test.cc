@@ -1,6 +1,7 @@
 // The GPU's part of the store against its CPU twins; needs a GPU.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <numeric>
 
 #include "device/device.h"
@@ -34,23 +35,42 @@ TEST_F(StoreCudaTest, EveryLengthIsCopiedAndMeasuredAsOnTheCpuAndNothingBeside) 
   std::vector<std::size_t> sizes = {0, 1, 8, 240, 241, 255, 256, 257, 511, 1023, 1024, 1025, 1088, 1089};
   for (std::size_t size : {16383, 16384, 16385, 32767, 32768, 32769, 65536, 100'001, 1 << 20, (1 << 20) + 13})
     sizes.push_back(size);
-  for (std::size_t size : sizes) {
-    const std::size_t room = (size + 7) / 8 * 8 + 2 * kGuard;
+  for (const std::size_t shift : {0, 8}) {  // 8: no access of 16 bytes is possible
+    for (std::size_t size : sizes) {
+      const std::size_t room = (size + 7) / 8 * 8 + 2 * kGuard;
+      const auto bytes = pattern(size, static_cast<unsigned>(size));
+      auto from = *device_->allocate(room);
+      auto to = *device_->allocate(room);
+      auto* const source = static_cast<std::byte*>(from->data()) + shift;
+      copy(source, bytes.data(), size);
+      ASSERT_TRUE(stream_->fill(to->data(), 0xA5, room).ok());
+      ASSERT_TRUE(stream_->synchronize().ok());
+      auto* const inside = static_cast<std::byte*>(to->data()) + kGuard + shift;
+      const Transfer transfer{source, inside, size};
+      const auto measured = copier->copy_measured(std::span(&transfer, 1));
+      ASSERT_TRUE(measured.ok()) << measured.status().to_string();
+      EXPECT_EQ(measured->front(), piece_hash(bytes)) << size << " at " << shift;
+      std::vector<std::byte> all(room), expected(room, std::byte{0xA5});
+      copy(all.data(), to->data(), room);
+      std::copy(bytes.begin(), bytes.end(), expected.begin() + kGuard + shift);
+      EXPECT_EQ(all, expected) << size << " at " << shift;
+    }
+  }
+}
+
+TEST_F(StoreCudaTest, WhatAReaderWantsOnTheHostIsWrittenToPinnedMemoryInTheSameBatch) {
+  auto copier = *BatchCopier::create(*device_);
+  for (const std::size_t size : {24, 256, 4104, 70'000}) {
     const auto bytes = pattern(size, static_cast<unsigned>(size));
-    auto from = *device_->allocate(room);
-    auto to = *device_->allocate(room);
+    auto from = *device_->allocate(size), there = *device_->allocate(size), here = *device_->allocate_pinned(size);
     copy(from->data(), bytes.data(), size);
-    ASSERT_TRUE(stream_->fill(to->data(), 0xA5, room).ok());
-    ASSERT_TRUE(stream_->synchronize().ok());
-    auto* const inside = static_cast<std::byte*>(to->data()) + kGuard;
-    const Transfer transfer{static_cast<const std::byte*>(from->data()), inside, size};
-    const auto measured = copier->copy_measured(std::span(&transfer, 1));
+    const auto* const source = static_cast<const std::byte*>(from->data());
+    const Transfer transfers[] = {{source, static_cast<std::byte*>(there->data()), size},
+                                  {source, static_cast<std::byte*>(here->data()), size}};
+    const auto measured = copier->copy_measured(transfers);
     ASSERT_TRUE(measured.ok()) << measured.status().to_string();
-    EXPECT_EQ(measured->front(), piece_hash(bytes)) << size;
-    std::vector<std::byte> all(room), expected(room, std::byte{0xA5});
-    copy(all.data(), to->data(), room);
-    std::copy(bytes.begin(), bytes.end(), expected.begin() + kGuard);
-    EXPECT_EQ(all, expected) << size;
+    EXPECT_EQ(measured->back(), piece_hash(bytes)) << size;
+    EXPECT_EQ(std::memcmp(here->data(), bytes.data(), size), 0) << size;
   }
 }
 

@@ -1,6 +1,7 @@
 // The GPU's part of the store against its CPU twins; needs a GPU.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <numeric>
 
 #include "device/device.h"
@@ -54,6 +55,22 @@ TEST_F(StoreCudaTest, EveryLengthIsCopiedAndMeasuredAsOnTheCpuAndNothingBeside) 
       std::copy(bytes.begin(), bytes.end(), expected.begin() + kGuard + shift);
       EXPECT_EQ(all, expected) << size << " at " << shift;
     }
+  }
+}
+
+TEST_F(StoreCudaTest, WhatAReaderWantsOnTheHostIsWrittenToPinnedMemoryInTheSameBatch) {
+  auto copier = *BatchCopier::create(*device_);
+  for (const std::size_t size : {24, 256, 4104, 70'000}) {
+    const auto bytes = pattern(size, static_cast<unsigned>(size));
+    auto from = *device_->allocate(size), there = *device_->allocate(size), here = *device_->allocate_pinned(size);
+    copy(from->data(), bytes.data(), size);
+    const auto* const source = static_cast<const std::byte*>(from->data());
+    const Transfer transfers[] = {{source, static_cast<std::byte*>(there->data()), size},
+                                  {source, static_cast<std::byte*>(here->data()), size}};
+    const auto measured = copier->copy_measured(transfers);
+    ASSERT_TRUE(measured.ok()) << measured.status().to_string();
+    EXPECT_EQ(measured->back(), piece_hash(bytes)) << size;
+    EXPECT_EQ(std::memcmp(here->data(), bytes.data(), size), 0) << size;
   }
 }
 

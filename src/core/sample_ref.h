@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,14 @@ struct StoredTensor {
   bool operator==(const StoredTensor&) const = default;
 };
 
+// Where an arena on a device has the objects, in upstream's terms: "host:port" of its transfer engine and of the control
+// channel, and the address of every tensor. Readers of ours go by the ref's store_url and the objects' names instead.
+struct ArenaPlace {
+  std::string session, control;
+  std::vector<std::uint64_t> addresses;  // in the order of the ref's tensors
+  bool operator==(const ArenaPlace&) const = default;
+};
+
 struct SampleRef {
   std::string store_id;
   std::string sample_id;  // "{run_id}:{task_id}", ":e{epoch}" appended from the second epoch on
@@ -34,6 +43,7 @@ struct SampleRef {
   std::vector<std::int32_t>
       aux_layer_ids;  // order of the layers concatenated in the aux feature; k = output of layer k
   std::vector<StoredTensor> tensors;
+  std::optional<ArenaPlace> arena;  // none unless the server named it
   std::uint64_t bytes() const;
   bool operator==(const SampleRef&) const = default;
 };

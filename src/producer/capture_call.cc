@@ -132,6 +132,22 @@ std::string read_store(const Json& result, StoreChoice choice, core::SampleRef& 
   return {};
 }
 
+// Whichever of upstream's two names is there; a reply without addresses says nothing of an arena.
+void read_arena(const Json& result, const Json& features, core::SampleRef& ref) {
+  const Json* arena = member(result, "nvlink");
+  if (arena == nullptr) arena = member(result, "arena");
+  if (arena == nullptr) return;
+  core::ArenaPlace place{text_of(*arena, "session"), text_of(*arena, "control"), {}};
+  const auto names_a_port = [](const std::string& address) { return !address.empty() && address.size() <= 512; };
+  if (!names_a_port(place.session) || !names_a_port(place.control)) return;
+  for (const core::StoredTensor& tensor : ref.tensors) {
+    const Json* address = member(features.at(tensor.name), "address");
+    if (address == nullptr || !address->is_number_unsigned()) return;
+    place.addresses.push_back(address->get<std::uint64_t>());
+  }
+  ref.arena = std::move(place);
+}
+
 // Empty, or how the result breaks the contract.
 std::string read_result(const Json& result, const CaptureTask& task, const CaptureContract& contract, StoreChoice store,
                         core::SampleRef& ref) {
@@ -154,6 +170,7 @@ std::string read_result(const Json& result, const CaptureTask& task, const Captu
   }
   if (features->size() != wanted.size()) return "features holds more than what was asked for";
   if (std::string fault = read_store(result, store, ref); !fault.empty()) return fault;
+  read_arena(result, *features, ref);
   ref.store_id = contract.store_id;
   ref.sample_id = task.order.source_sample_id;
   ref.generation = static_cast<std::uint32_t>(task.order.generation);

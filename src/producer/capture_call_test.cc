@@ -90,6 +90,22 @@ TEST_F(CaptureCallTest, TheStoreIsTheOneAskedFor) {
   EXPECT_EQ(verdict([](Json& r) { r["store"] = Json::object(); }), "terminal: the server offers no tcp store");
 }
 
+TEST_F(CaptureCallTest, I11AnArenaIsReadUnderEitherOfItsNames) {
+  EXPECT_FALSE((*read(row_of(result_)))[0].ref.arena.has_value()) << "T6: a server without one";
+  std::uint64_t address = 0x7f0000000000;
+  for (auto& [name, feature] : result_["features"].items()) feature["address"] = address += 512;
+  for (const char* name : {"nvlink", "arena"}) {
+    Json result = result_;
+    result[name] = {{"session", "h:5"}, {"control", "h:6"}};
+    const auto ref = (*read(row_of(result)))[0].ref;
+    ASSERT_TRUE(ref.arena.has_value()) << name;
+    EXPECT_EQ(ref.arena->session, "h:5");
+    EXPECT_EQ(ref.arena->control, "h:6");
+    for (std::size_t i = 0; i < ref.tensors.size(); ++i)
+      EXPECT_EQ(Json(ref.arena->addresses[i]), result["features"][ref.tensors[i].name]["address"]);
+  }
+}
+
 TEST_F(CaptureCallTest, Q11AResultInAListIsTheSame) {
   EXPECT_EQ((*read(row_of(Json::array({result_}))))[0].kind, Kind::kCaptured);
   EXPECT_EQ((*read(row_of(Json::array({Json::array({result_})}))))[0].kind, Kind::kCaptured);

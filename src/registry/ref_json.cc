@@ -95,6 +95,43 @@ Status parse_metadata(Json metadata, core::SampleRef& ref) {
   return {};
 }
 
+// Upstream's two names of one thing.
+void add_arena(const core::SampleRef& ref, nlohmann::ordered_json& metadata) {
+  if (!ref.arena) return;
+  nlohmann::ordered_json addresses = nlohmann::ordered_json::object();
+  for (std::size_t i = 0; i < ref.tensors.size() && i < ref.arena->addresses.size(); ++i)
+    addresses[ref.tensors[i].name] = ref.arena->addresses[i];
+  const nlohmann::ordered_json arena = {{"session", ref.arena->session},
+                                        {"control", ref.arena->control},
+                                        {"addresses", addresses},
+                                        {"incarnation", hex64(ref.incarnation)}};
+  metadata["mooncake_nvlink"] = arena;
+  metadata["mooncake_arena"] = arena;
+}
+
+// Whichever of the two names is there. REQUIRES: the ref's tensors are known.
+Status parse_arena(Json metadata, core::SampleRef& ref) {
+  auto arena = json_member(metadata, "mooncake_nvlink");
+  if (!arena) arena = json_member(metadata, "mooncake_arena");
+  if (!arena) return {};
+  const std::string field = "metadata.mooncake_arena";
+  if (!arena->is_object()) return invalid_argument("must be an object", field);
+  core::ArenaPlace place;
+  LEVADA_ASSIGN_OR_RETURN(place.session, required_text(*arena, "session"));
+  LEVADA_ASSIGN_OR_RETURN(place.control, required_text(*arena, "control"));
+  const auto addresses = json_member(*arena, "addresses");
+  if (!addresses || !addresses->is_object()) return invalid_argument("must be an object", field + ".addresses");
+  for (const core::StoredTensor& tensor : ref.tensors) {
+    const auto address = json_member(*addresses, tensor.name);
+    if (!address) return invalid_argument("lacks " + tensor.name, field + ".addresses");
+    LEVADA_ASSIGN_OR_RETURN(const std::uint64_t number,
+                            json_as<std::uint64_t>(*address, field + ".addresses", "an address"));
+    place.addresses.push_back(number);
+  }
+  ref.arena = std::move(place);
+  return {};
+}
+
 }  // namespace
 
 std::string ref_json(const core::SampleRef& ref, const RefContext& context) {
@@ -134,6 +171,7 @@ std::string ref_json(const core::SampleRef& ref, const RefContext& context) {
                      {"incarnation", hex64(ref.incarnation)},
                      {"aux_layer_ids", ref.aux_layer_ids},
                      {"checksums", checksums}};
+  add_arena(ref, out["metadata"]);
   // What is not UTF-8 cannot have come from a checked request; it is replaced rather than thrown about.
   return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
@@ -168,6 +206,7 @@ Result<core::SampleRef> parse_ref_value(Json root) {
     LEVADA_ASSIGN_OR_RETURN(auto tensor, parse_feature(name, spec, checksums));
     ref.tensors.push_back(std::move(tensor));
   }
+  LEVADA_RETURN_IF_ERROR(parse_arena(*metadata, ref));
   return ref;
 }
 

@@ -122,7 +122,7 @@ ClientChannel::Outcome ClientChannel::attempt(const Request& request, std::span<
   std::array<std::byte, kFrameBytes + kMaxTextBytes> head;
   const auto encoded = encode(frame);
   std::memcpy(head.data(), encoded.data(), kFrameBytes);
-  std::memcpy(head.data() + kFrameBytes, request.text.data(), request.text.size());
+  std::ranges::copy(std::as_bytes(std::span(request.text)), head.begin() + kFrameBytes);
   if (Outcome sent = send_all(socket_, std::span(head).first(kFrameBytes + request.text.size()), request.body);
       sent != Outcome::kDone)
     return sent;

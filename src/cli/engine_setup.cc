@@ -11,16 +11,20 @@
 #include "cli/model_locator.h"
 #include "engine/kv_budget.h"
 #include "files/gguf.h"
+#include "text/tokenizer_folder.h"
 
 namespace levada::cli {
 namespace {
 
 // Of the user as the system knows him, whatever the environment says; none for a user without one.
-std::string warmup_folder(const std::string& asked) {
-  if (asked == "none") return {};
-  if (!asked.empty()) return asked;
+std::string cache_folder() {
   const passwd* const user = ::getpwuid(::getuid());
   return user == nullptr ? std::string() : std::string(user->pw_dir) + "/.cache/levada";
+}
+
+std::string warmup_folder(const std::string& asked) {
+  if (asked == "none") return {};
+  return asked.empty() ? cache_folder() : asked;
 }
 
 model::ModelOptions model_options(const engine::Options& options) {
@@ -98,6 +102,20 @@ Result<std::unique_ptr<text::Tokenizer>> open_tokenizer(const std::filesystem::p
   if (file.extension() == ".json") return text::Tokenizer::from_json(file);
   LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<files::GgufFile> gguf, files::GgufFile::open(file));
   return text::Tokenizer::from_gguf(*gguf, file.string());
+}
+
+std::string tokenizer_folder(const std::filesystem::path& model_path, const engine::Options& options) {
+  const auto file = locate_tokenizer(model_path, options.tokenizer_path);
+  if (!file.ok()) return model_path.string();
+  if (file->extension() == ".json") return std::filesystem::absolute(*file).parent_path().string();
+  const auto written = [&]() -> Result<std::filesystem::path> {
+    LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<files::GgufFile> gguf, files::GgufFile::open(*file));
+    LEVADA_ASSIGN_OR_RETURN(const text::TokenizerFiles files, text::tokenizer_files(*gguf, file->string()));
+    return text::write_tokenizer_folder(files, cache_folder());
+  }();
+  if (written.ok()) return written->string();
+  LEVADA_LOG_WARNING("/model_info names no tokenizer folder: ", written.status().message());
+  return file->string();
 }
 
 }  // namespace levada::cli

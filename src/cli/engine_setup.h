@@ -28,4 +28,8 @@ Result<Engine> open_engine(const engine::Options& options);
 Result<std::unique_ptr<text::Tokenizer>> open_tokenizer(const std::filesystem::path& model_path,
                                                         const engine::Options& options);
 
+// What /model_info names to clients that count tokens for themselves: a folder transformers can load. A GGUF's tokenizer
+// is written beside the warm-up manifest first, once per tokenizer; where that can't be, it is the container itself.
+std::string tokenizer_folder(const std::filesystem::path& model_path, const engine::Options& options);
+
 }  // namespace levada::cli

@@ -90,6 +90,7 @@ Status serve(const ServerOptions& options, const OptionTable& table, SignalWatch
   const sched::Limits limits = limits_of(engine, *tokenizer);
   serve::ServedModel served{engine.model->info(), limits.context_length_tokens, tokenizer.get(), chat_template.get()};
   served.info.path = options.engine.model_path;
+  served.tokenizer_folder = tokenizer_folder(model_path, options.engine);
   const core::KvLayout layout = engine.model->kv_layout();
   serve::ServerFacts facts{serve::arguments_of(table), engine.model->backend(), version(), std::time(nullptr)};
 

@@ -1,5 +1,6 @@
 #include "http/route_table.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -21,6 +22,15 @@ void RouteTable::add(std::string method, std::string path, Handler handler, Orig
   const bool fresh =
       routes_[std::move(path)].emplace(std::move(method), Route{std::move(handler), origins, &requests}).second;
   LEVADA_CHECK(fresh, "a route was declared twice");
+}
+
+std::vector<std::string> RouteTable::names() const {
+  std::vector<std::string> names;
+  for (const auto& [path, methods] : routes_) {
+    for (const auto& [method, route] : methods) names.push_back(method + " " + path);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 RouteAnswer RouteTable::look_up(const Request& request) const {

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "base/metrics.h"
 #include "http/server.h"
@@ -25,6 +26,8 @@ class RouteTable {
   // The contract stands at Server::route().
   void add(std::string method, std::string path, Handler handler, Origins origins);
   RouteAnswer look_up(const Request& request) const;
+  // As Server::routes().
+  std::vector<std::string> names() const;
   // The header line that lets pages of other origins read a response; empty if none may.
   std::string_view cors_line() const { return cors_line_; }
 

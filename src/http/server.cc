@@ -195,6 +195,8 @@ void Server::route(std::string method, std::string path, Handler handler, Origin
   impl_->routes_.add(std::move(method), std::move(path), std::move(handler), origins);
 }
 
+std::vector<std::string> Server::routes() const { return impl_->routes_.names(); }
+
 std::uint16_t Server::port() const { return impl_->port_; }
 
 void Server::run() {

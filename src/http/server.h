@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/metrics.h"
 #include "base/status.h"
@@ -82,6 +83,8 @@ class Server {
   // Exact paths; before run() only. HEAD is answered by GET's handler without the body, OPTIONS by the route table.
   // Unknown path: 404, known path with another method: 405 with Allow.
   void route(std::string method, std::string path, Handler handler, Origins origins = Origins::kOwn);
+  // "GET /health" of every route, sorted.
+  std::vector<std::string> routes() const;
   std::uint16_t port() const;
   // Serves until stop(); blocks.
   void run();

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "serve/field_reader.h"
 #include "serve/snapshot_json.h"
 
 namespace levada::serve {
@@ -25,14 +24,10 @@ Result<double> flush_timeout_s(const http::Request& request) {
   return seconds;
 }
 
-struct AbortOrder {
-  std::optional<std::string> rid;
-  bool all = false;
-};
+}  // namespace
 
-Result<AbortOrder> parse_abort(simdjson::dom::parser& parser, const std::string& body) {
-  LEVADA_ASSIGN_OR_RETURN(const simdjson::dom::object object, parse_object(parser, body));
-  FieldReader fields(object);
+Result<AbortOrder> parse_abort(simdjson::dom::object body) {
+  FieldReader fields(body);
   AbortOrder order;
   fields.text("rid", SIZE_MAX, &order.rid);
   fields.boolean("abort_all", &order.all);
@@ -40,8 +35,6 @@ Result<AbortOrder> parse_abort(simdjson::dom::parser& parser, const std::string&
   LEVADA_RETURN_IF_ERROR(fields.status());
   return order;
 }
-
-}  // namespace
 
 void AdminRoutes::register_on(Router& router) {
   const auto on_flush = [this](http::Request request, http::Responder responder) {
@@ -73,7 +66,10 @@ void AdminRoutes::abort_request(http::Request request, const http::Responder& re
   const Status taken = intake_.submit(
       body_bytes,
       [this, body = std::move(request.body), responder](simdjson::dom::parser& parser) -> std::function<void()> {
-        const Result<AbortOrder> order = parse_abort(parser, body);
+        const auto order = [&]() -> Result<AbortOrder> {
+          LEVADA_ASSIGN_OR_RETURN(const simdjson::dom::object object, parse_object(parser, body));
+          return parse_abort(object);
+        }();
         if (!order.ok()) {
           respond_error(responder, order.status());
           return nullptr;

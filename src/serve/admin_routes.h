@@ -5,11 +5,22 @@
 // Fields are listed in docs/api.md.
 #pragma once
 
+#include <optional>
+#include <string>
+
+#include "serve/field_reader.h"
 #include "serve/intake.h"
 #include "serve/live_calls.h"
 #include "serve/router.h"
 
 namespace levada::serve {
+
+// The body of /abort_request.
+struct AbortOrder {
+  std::optional<std::string> rid;
+  bool all = false;
+};
+Result<AbortOrder> parse_abort(simdjson::dom::object body);
 
 class AdminRoutes {
  public:

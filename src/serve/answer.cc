@@ -9,6 +9,7 @@ Answer::Answer(const CallSpec& call, std::int64_t created_unix_s)
       folds_(call.members.size()),
       opened_(call.members.size(), false),
       unfinished_(call.members.size()),
+      dialect_(call.dialect),
       stream_(call.stream),
       wants_ids_(call.wants_ids) {
   for (const Member& member : call.members) arrivals_us_.push_back(member.request.arrival_us);
@@ -62,7 +63,7 @@ Emission Answer::stream_delta(std::size_t member, const core::OutputDelta& delta
   if (unfinished_ > 0) return emission;
   done_ = true;
   format_->append_closing(folds_, emission.bytes);
-  emission.bytes += "data: [DONE]\n\n";
+  if (!has_named_events(dialect_)) emission.bytes += "data: [DONE]\n\n";
   emission.end = true;
   return emission;
 }
@@ -74,10 +75,10 @@ Emission Answer::on_failure(const Status& failure) {
   emission.end = true;
   emission.failure = named;
   if (streaming_) {
-    emission.bytes = error_event(named);
+    emission.bytes = has_named_events(dialect_) ? named_error_event(named) : error_event(named);
   } else {
     emission.status = http_status(named);
-    emission.bytes = error_body(named);
+    emission.bytes = dialect_ == Dialect::kMessages ? typed_error_body(named) : error_body(named);
   }
   return emission;
 }

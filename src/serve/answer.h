@@ -47,6 +47,7 @@ class Answer {
   std::vector<bool> opened_;
   std::vector<std::int64_t> arrivals_us_;
   std::size_t unfinished_;
+  Dialect dialect_;
   bool stream_, wants_ids_;
   bool streaming_ = false;
   bool done_ = false;

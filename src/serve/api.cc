@@ -3,6 +3,7 @@
 #include "serve/admin_routes.h"
 #include "serve/generation_routes.h"
 #include "serve/health_probe.h"
+#include "serve/openapi.h"
 #include "serve/text_routes.h"
 
 namespace levada::serve {
@@ -14,6 +15,7 @@ ModelContext make_context(const Options& options, const ServedModel& served, con
   model.info = served.info;
   model.served_name = options.served_model_name.empty() ? served.info.path : options.served_model_name;
   model.context_length_tokens = served.context_length_tokens;
+  model.tokenizer_folder = served.tokenizer_folder.empty() ? served.info.path : served.tokenizer_folder;
   model.tokenizer = served.tokenizer;
   model.chat_template = served.chat_template;
   model.check_fits = [&scheduler](std::int32_t prompt_tokens) { return scheduler.check_fits(prompt_tokens); };
@@ -56,10 +58,12 @@ struct Api::Parts {
   TextRoutes text;
   InfoRoutes info;
   AdminRoutes admin;
+  std::string openapi;
 };
 
-Api::Api(const Options& options, const ServedModel& model, ServerFacts facts, const Ground& ground)
-    : parts_(std::make_unique<Parts>(options, model, std::move(facts), ground)) {
+Api::Api(const Options& options, const ServedModel& model, ServerFacts facts, const Ground& ground) {
+  const std::string version = facts.version;
+  parts_ = std::make_unique<Parts>(options, model, std::move(facts), ground);
   Parts& parts = *parts_;
   ground.outbox.connect([&parts](const std::vector<core::OutputDelta>& deltas) { parts.calls.on_outputs(deltas); });
   Router router(ground.server, parts.keys);
@@ -69,6 +73,10 @@ Api::Api(const Options& options, const ServedModel& model, ServerFacts facts, co
   parts.admin.register_on(router);
   router.add("GET", "/health_generate", Access::kUser,
              [&parts](http::Request, http::Responder responder) { parts.probe.handle(responder); });
+  router.add("GET", "/openapi.json", Access::kUser, [&parts](http::Request, http::Responder responder) {
+    responder.respond(200, "application/json", parts.openapi);
+  });
+  parts.openapi = openapi_document(parts.model, router.routes(), version);
 }
 
 Api::~Api() = default;

@@ -27,6 +27,7 @@ struct ServedModel {
   std::int32_t context_length_tokens = 0;  // the scheduler's limit
   const text::Tokenizer* tokenizer = nullptr;
   const text::ChatTemplate* chat_template = nullptr;
+  std::string tokenizer_folder;  // for clients that count tokens themselves; empty: the model's path
 };
 
 class Api {

@@ -13,7 +13,12 @@
 
 namespace levada::serve {
 
-enum class Dialect : std::uint8_t { kChat, kCompletion, kGenerate };
+enum class Dialect : std::uint8_t { kChat, kCompletion, kGenerate, kResponses, kMessages };
+
+// The dialects whose events say by name what they are, an error too, and whose streams end without [DONE].
+constexpr bool has_named_events(Dialect dialect) {
+  return dialect == Dialect::kResponses || dialect == Dialect::kMessages;
+}
 
 struct Member {
   core::Request request;
@@ -25,6 +30,7 @@ struct CallSpec {
   Dialect dialect = Dialect::kGenerate;
   std::string id;     // "chatcmpl-…", "cmpl-…"; /generate answers each member with its rid instead
   std::string model;  // echoed in the answer
+  std::string echo;   // of /v1/responses: what the answer repeats of its request, as fields of a JSON object
   std::vector<Member> members;
   bool batch = false;  // answer with a list even if there is one member (/generate)
   bool stream = false;

@@ -166,6 +166,7 @@ class Site {
   }
 
   std::uint16_t port() const { return server_->port(); }
+  std::vector<std::string> routes() const { return server_->routes(); }
   http::Client client() const { return http::Client("127.0.0.1", port()); }
 
   ChainModel model;

@@ -52,6 +52,12 @@ std::string error_body(const Status& failure) {
   return body;
 }
 
+std::string typed_error_body(const Status& failure) { return "{\"type\":\"error\"," + error_body(failure).substr(1); }
+
+std::string named_error_event(const Status& failure) {
+  return "event: error\ndata: " + typed_error_body(failure) + "\n\n";
+}
+
 std::string error_event(const Status& failure) { return "data: " + error_body(failure) + "\n\n"; }
 
 void respond_error(const http::Responder& responder, const Status& failure) {

@@ -17,8 +17,12 @@ namespace levada::serve {
 int http_status(const Status& failure);
 // {"error": {...}}
 std::string error_body(const Status& failure);
+// {"type": "error", "error": {...}}: the same for clients that look for a type first (/v1/messages).
+std::string typed_error_body(const Status& failure);
 // data: {"error": {...}}, the last event of a stream that fails; no [DONE] follows it.
 std::string error_event(const Status& failure);
+// The same as an event named error, with the typed body.
+std::string named_error_event(const Status& failure);
 void respond_error(const http::Responder& responder, const Status& failure);
 
 // 404 with code model_not_found.

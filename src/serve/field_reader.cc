@@ -87,14 +87,54 @@ std::optional<std::int64_t> integer_of(simdjson::dom::element element) {
   return static_cast<std::int64_t>(number);
 }
 
+namespace {
+
+thread_local FieldWitness* witness = nullptr;
+
+}  // namespace
+
+FieldWitness::FieldWitness() {
+  LEVADA_CHECK(witness == nullptr, "one witness at a time");
+  witness = this;
+}
+
+FieldWitness::~FieldWitness() { witness = nullptr; }
+
+FieldWitness::Refining::Refining() {
+  if (witness != nullptr) witness->refining_ = true;
+}
+
+FieldWitness::Refining::~Refining() {
+  if (witness != nullptr) witness->refining_ = false;
+}
+
+void FieldWitness::hear(FieldQuestion question) {
+  for (FieldQuestion& known : heard_) {
+    if (known.path != question.path) continue;
+    if (known.kind == FieldQuestion::Kind::kAny) known = std::move(question);
+    return;
+  }
+  if (!refining_) heard_.push_back(std::move(question));
+}
+
+void FieldReader::tell(std::string_view name, FieldQuestion::Kind kind, std::optional<NumberRange> range) const {
+  if (witness != nullptr) witness->hear({path(name), kind, range});
+}
+
 std::optional<simdjson::dom::element> FieldReader::find(std::string_view name) const {
+  tell(name, FieldQuestion::Kind::kAny);
+  return peek(name);
+}
+
+std::optional<simdjson::dom::element> FieldReader::peek(std::string_view name) const {
   simdjson::dom::element element;
   if (object_.at_key(name).get(element) != simdjson::SUCCESS || element.is_null()) return {};
   return element;
 }
 
 void FieldReader::number(std::string_view name, NumberRange range, float* target) {
-  const auto element = find(name);
+  tell(name, FieldQuestion::Kind::kNumber, range);
+  const auto element = peek(name);
   if (!element) return;
   double value;
   const bool is_number = element->is_number() && element->get_double().get(value) == simdjson::SUCCESS;
@@ -110,7 +150,8 @@ void FieldReader::number(std::string_view name, NumberRange range, float* target
 
 void FieldReader::integer(std::string_view name, std::int64_t min, std::int64_t max,
                           std::optional<std::int64_t>* target) {
-  const auto element = find(name);
+  tell(name, FieldQuestion::Kind::kInteger, NumberRange{static_cast<double>(min), static_cast<double>(max)});
+  const auto element = peek(name);
   if (!element) return;
   const auto value = integer_of(*element);
   if (!value && !element->is_uint64()) return fail(name, "must be an integer, got " + describe_type(*element));
@@ -122,14 +163,16 @@ void FieldReader::integer(std::string_view name, std::int64_t min, std::int64_t 
 }
 
 void FieldReader::boolean(std::string_view name, bool* target) {
-  const auto element = find(name);
+  tell(name, FieldQuestion::Kind::kBoolean);
+  const auto element = peek(name);
   if (!element) return;
   if (!element->is_bool()) return fail(name, "must be true or false, got " + describe_type(*element));
   *target = element->get_bool().value_unsafe();
 }
 
 void FieldReader::text(std::string_view name, std::size_t max_bytes, std::optional<std::string>* target) {
-  const auto element = find(name);
+  tell(name, FieldQuestion::Kind::kText);
+  const auto element = peek(name);
   if (!element) return;
   if (!element->is_string()) return fail(name, "must be a string, got " + describe_type(*element));
   const std::string_view value = string_of(*element);

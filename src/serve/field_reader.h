@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 
@@ -36,6 +37,40 @@ struct NumberRange {
   bool open_min = false;  // min itself is refused
 };
 
+// What a parser asked of a body.
+struct FieldQuestion {
+  enum class Kind : std::uint8_t { kAny, kNumber, kInteger, kBoolean, kText };
+  std::string path;
+  Kind kind = Kind::kAny;
+  std::optional<NumberRange> range;  // of numbers and integers
+};
+
+// Hears what the parsers of this thread ask while it lives: this is how /openapi.json knows the fields (openapi.h). Of
+// several questions for one field it keeps the most telling.
+class FieldWitness {
+ public:
+  FieldWitness();
+  FieldWitness(const FieldWitness&) = delete;
+  FieldWitness& operator=(const FieldWitness&) = delete;
+  ~FieldWitness();
+  const std::vector<FieldQuestion>& heard() const { return heard_; }
+
+  // While it lives nothing new is heard, only more about what was: for a body that was made out of the client's.
+  class Refining {
+   public:
+    Refining();
+    Refining(const Refining&) = delete;
+    Refining& operator=(const Refining&) = delete;
+    ~Refining();
+  };
+
+ private:
+  friend class FieldReader;
+  void hear(FieldQuestion question);
+  std::vector<FieldQuestion> heard_;
+  bool refining_ = false;
+};
+
 class FieldReader {
  public:
   explicit FieldReader(simdjson::dom::object object, std::string prefix = {})
@@ -50,6 +85,8 @@ class FieldReader {
 
   // Absent and null give nullopt.
   std::optional<simdjson::dom::element> find(std::string_view name) const;
+  // The same for a field that isn't served: no witness hears of it.
+  std::optional<simdjson::dom::element> peek(std::string_view name) const;
   // "sampling_params.stop"
   std::string path(std::string_view name) const { return prefix_ + std::string(name); }
   void fail(Status failure) {
@@ -59,6 +96,8 @@ class FieldReader {
   const Status& status() const { return status_; }
 
  private:
+  void tell(std::string_view name, FieldQuestion::Kind kind, std::optional<NumberRange> range = {}) const;
+
   simdjson::dom::object object_;
   std::string prefix_;
   Status status_;

@@ -111,6 +111,8 @@ std::unique_ptr<AnswerFormat> make_format(const CallSpec& call, std::int64_t cre
   switch (call.dialect) {
     case Dialect::kChat: return make_chat_format(call, created_unix_s);
     case Dialect::kCompletion: return make_completion_format(call, created_unix_s);
+    case Dialect::kResponses: return make_responses_format(call, created_unix_s);
+    case Dialect::kMessages: return make_messages_format(call);
     case Dialect::kGenerate: break;
   }
   return make_generate_format(call);

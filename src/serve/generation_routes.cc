@@ -1,6 +1,7 @@
 #include "serve/generation_routes.h"
 
 #include "base/random.h"
+#include "serve/chat_adapter.h"
 #include "serve/request_parser.h"
 
 namespace levada::serve {
@@ -14,6 +15,11 @@ void send(const http::Responder& responder, Emission emission) {
   if (emission.stream) responder.start_stream(emission.status, "text/event-stream; charset=utf-8");
   if (!emission.bytes.empty()) responder.write(std::move(emission.bytes));
   if (emission.end) responder.end();
+}
+
+void refuse(Dialect dialect, const http::Responder& responder, const Status& fault) {
+  if (dialect != Dialect::kMessages) return respond_error(responder, fault);
+  responder.respond(http_status(fault), "application/json", typed_error_body(fault));
 }
 
 // Adds a capture's result to the last bytes of an answer.
@@ -37,6 +43,8 @@ void GenerationRoutes::register_on(Router& router) {
   };
   add("/v1/chat/completions", Dialect::kChat);
   add("/v1/completions", Dialect::kCompletion);
+  add("/v1/responses", Dialect::kResponses);
+  add("/v1/messages", Dialect::kMessages);
   add("/generate", Dialect::kGenerate);
 }
 
@@ -49,12 +57,12 @@ void GenerationRoutes::accept(Dialect dialect, http::Request request, const http
         if (responder.client_gone()) return nullptr;
         Result<Parsed> parsed = parse(dialect, parser, request, arrival_us);
         if (!parsed.ok()) {
-          respond_error(responder, parsed.status());
+          refuse(dialect, responder, parsed.status());
           return nullptr;
         }
         return [this, parsed = std::move(parsed).value(), responder]() mutable { start(std::move(parsed), responder); };
       });
-  if (!taken.ok()) respond_error(responder, taken);
+  if (!taken.ok()) refuse(dialect, responder, taken);
 }
 
 Result<GenerationRoutes::Parsed> GenerationRoutes::parse(Dialect dialect, simdjson::dom::parser& parser,
@@ -65,6 +73,8 @@ Result<GenerationRoutes::Parsed> GenerationRoutes::parse(Dialect dialect, simdjs
     switch (dialect) {
       case Dialect::kChat: return parse_chat(context, body);
       case Dialect::kCompletion: return parse_completion(context, body);
+      case Dialect::kResponses: return parse_responses(context, body);
+      case Dialect::kMessages: return parse_messages(context, body);
       case Dialect::kGenerate: break;
     }
     return parse_generate(context, body);
@@ -80,6 +90,7 @@ Result<GenerationRoutes::Parsed> GenerationRoutes::parse(Dialect dialect, simdjs
     }
     return parsed;
   }
+  if (has_named_events(dialect)) return parsed;
   LEVADA_ASSIGN_OR_RETURN(parsed.live_capture, read_live_capture(terms_, http::bearer_token(request), body));
   if (parsed.live_capture && parsed.call.members.size() != 1) {
     return invalid_argument("captures one prompt, the call has " + std::to_string(parsed.call.members.size()),

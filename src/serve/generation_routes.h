@@ -1,4 +1,4 @@
-// What: the endpoints that generate: /v1/chat/completions, /v1/completions, /generate.
+// What: the endpoints that generate: /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /generate.
 // Owner: Api.
 // Thread: handlers on the I/O thread, parsing on Intake's.
 // Invariant: a client that goes away at any moment leaves no request behind (B42).

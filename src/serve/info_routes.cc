@@ -24,7 +24,7 @@ std::string InfoRoutes::models() const {
 
 std::string InfoRoutes::model_info() const {
   return dump({{"model_path", model_.info.path},
-               {"tokenizer_path", model_.info.path},
+               {"tokenizer_path", model_.tokenizer_folder},
                {"served_model_name", model_.served_name},
                {"is_generation", true},
                {"has_chat_template", model_.chat_template != nullptr},

@@ -18,6 +18,7 @@ namespace levada::serve {
 struct ModelContext {
   core::ModelInfo info;
   std::string served_name;
+  std::string tokenizer_folder;            // what /model_info names
   std::int32_t context_length_tokens = 0;  // prompt + output
   const text::Tokenizer* tokenizer = nullptr;
   const text::ChatTemplate* chat_template = nullptr;

@@ -1,5 +1,6 @@
 #include "serve/text_routes.h"
 
+#include "serve/chat_adapter.h"
 #include "serve/field_reader.h"
 #include "serve/json_text.h"
 #include "serve/prompt.h"
@@ -111,6 +112,7 @@ Result<std::string> detokenize(const ModelContext& model, simdjson::dom::object 
 void TextRoutes::register_on(Router& router) {
   add(router, "/tokenize", tokenize);
   add(router, "/detokenize", detokenize);
+  add(router, "/v1/messages/count_tokens", count_message_tokens);
 }
 
 void TextRoutes::add(Router& router, const char* path, Work work) {

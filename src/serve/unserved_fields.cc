@@ -124,7 +124,7 @@ std::string message(const Unserved& line) {
 // With tool_choice "none" no tool may be called, so it doesn't matter which there are.
 bool switched_off(const FieldReader& fields, std::string_view name) {
   if (name != "tools" && name != "functions") return false;
-  const auto choice = fields.find(name == "tools" ? "tool_choice" : "function_call");
+  const auto choice = fields.peek(name == "tools" ? "tool_choice" : "function_call");
   return choice && choice->is_string() && string_of(*choice) == "none";
 }
 
@@ -133,7 +133,7 @@ bool switched_off(const FieldReader& fields, std::string_view name) {
 void refuse_unserved(FieldReader& fields, Body body) {
   for (const Unserved& line : kUnserved) {
     if ((line.bodies & static_cast<unsigned>(body)) == 0) continue;
-    const auto value = fields.find(line.name);
+    const auto value = fields.peek(line.name);
     if (!value || is_neutral(line, *value)) continue;
     if (switched_off(fields, line.name)) {
       if (!value->is_array()) fields.fail(line.name, "must be a list, got " + describe_type(*value));

@@ -1,5 +1,6 @@
 #include "text/byte_alphabet.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -36,6 +37,22 @@ std::optional<std::string> bytes_of_symbols(std::string_view symbols) {
     at += c.size;
   }
   return bytes;
+}
+
+std::string symbols_of_bytes(std::string_view bytes) {
+  std::string symbols;
+  for (const char byte : bytes) {
+    // Every code point of the alphabet lies below U+0144: one or two bytes of UTF-8.
+    const auto found = std::find(kByteOf.begin(), kByteOf.end(), static_cast<unsigned char>(byte));
+    const auto code_point = static_cast<std::uint32_t>(found - kByteOf.begin());
+    if (code_point < 0x80) {
+      symbols += static_cast<char>(code_point);
+    } else {
+      symbols += static_cast<char>(0xC0 | code_point >> 6);
+      symbols += static_cast<char>(0x80 | (code_point & 0x3F));
+    }
+  }
+  return symbols;
 }
 
 }  // namespace levada::text

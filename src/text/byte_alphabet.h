@@ -14,5 +14,7 @@ namespace levada::text {
 
 // The bytes that `symbols` (UTF-8) stands for; nullopt when a character isn't of the alphabet.
 std::optional<std::string> bytes_of_symbols(std::string_view symbols);
+// The symbols that stand for `bytes`.
+std::string symbols_of_bytes(std::string_view bytes);
 
 }  // namespace levada::text

@@ -105,6 +105,13 @@ std::optional<PreTokenizer> pre_tokenizer_by_name(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view regex_of(PreTokenizer kind) {
+  for (const Pattern& pattern : kPatterns) {
+    if (pattern.kind == kind) return pattern.regex;
+  }
+  return {};
+}
+
 std::optional<PreTokenizer> pre_tokenizer_by_regex(std::string_view regex) {
   for (const Pattern& known : kPatterns) {
     if (known.regex == regex) return known.kind;

@@ -19,6 +19,8 @@ enum class PreTokenizer : std::uint8_t { kGpt2, kSmollm, kQwen2, kLlamaBpe };
 std::optional<PreTokenizer> pre_tokenizer_by_name(std::string_view name);
 // The pre-tokenizer of a Split on `regex`; nullopt for a regex we don't know. Never kSmollm, which takes two steps.
 std::optional<PreTokenizer> pre_tokenizer_by_regex(std::string_view regex);
+// The regex of that Split; of kSmollm none.
+std::string_view regex_of(PreTokenizer kind);
 // The names, for messages: "gpt-2, smollm, qwen2, llama-bpe".
 std::string known_pre_tokenizers();
 

@@ -1,0 +1,51 @@
+// What: ChatBody, a chat request's JSON as the adapters of other dialects write it, and its way through parse_chat().
+// Owner: the parser of one request.
+// Thread: its owner's.
+// Invariant: json() is one JSON object; each field stands in it once.
+// Private to the adapters (chat_adapter.h).
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "serve/request_parser.h"
+
+namespace levada::serve {
+
+// What the chat endpoint calls a field, and what the adapter's clients do.
+struct Renamed {
+  std::string_view chat, client;
+};
+
+class ChatBody {
+ public:
+  // `json` is a JSON value; empty is ignored.
+  void set(std::string_view name, std::string_view json);
+  void set_text(std::string_view name, std::string_view text);
+  // The client's field as it stands, under the chat endpoint's name; absent and null are left out.
+  void copy(const FieldReader& fields, std::string_view client, std::string_view chat);
+  // The fields that mean the same in every dialect: sampling beyond OpenAI's, rid, priority, cache keys, grammars.
+  void copy_common(const FieldReader& fields);
+
+  // One more message: `fields` is the inside of a JSON object.
+  void add_message(std::string_view fields);
+  // {"role": role, "content": text}
+  void add_text(std::string_view role, std::string_view text);
+
+  // Parses what was written; faults are renamed to the client's words.
+  Result<CallSpec> parse(const ParseContext& context, std::span<const Renamed> renamed) const;
+
+ private:
+  std::string fields_, messages_;
+};
+
+// Text parts of a content, joined as /v1/chat/completions does: a string, or a list of objects whose `type` is one of
+// `types`.
+Result<std::string> text_of_content(simdjson::dom::element content, const std::string& field,
+                                    std::span<const std::string_view> types);
+
+// The field's text; kInvalidArgument if it is absent or no string.
+Result<std::string> required_text(const FieldReader& fields, std::string_view name);
+
+}  // namespace levada::serve

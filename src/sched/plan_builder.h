@@ -17,18 +17,22 @@ namespace levada::sched {
 
 struct FlightRow {
   RequestState* state = nullptr;
-  std::int32_t end_tokens = 0;  // KV is written up to here
-  std::int32_t sample = -1;     // index into StepResult::sampled, -1: none
+  std::int32_t end_tokens = 0;                      // KV is written up to here
+  std::int32_t sample = -1;                         // index into StepResult::sampled, -1: none
+  std::int32_t scores_first = 0, scores_count = 0;  // in StepResult::scored
+  std::int32_t hidden = -1;                         // index into StepResult::hidden, -1: none
 };
 
 struct Flight {
   core::StepId step{};
-  std::int32_t samples = 0;
+  std::int32_t samples = 0, scores = 0, hidden = 0;
+  bool logprobs = false;  // of the sampled tokens
   std::vector<FlightRow> rows;
 };
 
 class PlanBuilder {
  public:
+  explicit PlanBuilder(std::int32_t vocabulary) : vocabulary_(vocabulary) {}
   // Step ids are consecutive over the plans that are taken.
   void begin(core::StepId step);
   // One row: the request's newest token, known or being sampled.
@@ -40,9 +44,15 @@ class PlanBuilder {
 
  private:
   void add_slice(RequestState& state, std::int32_t count, bool sample);
+  // What is wanted of the slice beside its token.
+  void add_wishes(RequestState& state, const core::PlanSlice& slice, FlightRow& row);
   void add_capture(const core::CaptureRequest& capture);
   void add_sample(RequestState& state, std::int32_t position, bool input_unknown);
+  void add_history(const RequestState& state, bool input_unknown, core::SampleRow& row);
+  // Which tokens may come: stop ids too early, biases, the request's guide.
+  void add_constraints(const RequestState& state, std::int32_t position, core::SampleRow& row);
 
+  const std::int32_t vocabulary_;
   std::unique_ptr<core::StepPlan> plan_;
   Flight flight_;
   std::size_t rows_hint_ = 0, slices_hint_ = 0, table_hint_ = 0;  // sizes of the plan before

@@ -9,6 +9,8 @@
 #include "bench/cuda_bench.h"
 #include "bench/decode_bench.h"
 #include "bench/http_bench.h"
+#include "bench/load.h"
+#include "bench/percentile_chart.h"
 #include "bench/radix_bench.h"
 #include "bench/registry_bench.h"
 #include "bench/sched_bench.h"
@@ -23,18 +25,20 @@ namespace levada::cli {
 namespace {
 
 const std::string kNames =
-    "radix, sched, decode, http, store, nvlink-arena, registry, train, cuda-smollm2, cuda-qwen3-8b";
+    "radix, sched, decode, http, serving, store, nvlink-arena, registry, train, cuda-smollm2, cuda-qwen3-8b";
 
 struct Options {
   bool json = false;
   double scale = 1.0;
   engine::Options engine;
+  bench::LoadOptions load;
 };
 
 void describe(OptionTable& table, Options& options) {
   table.begin_room("bench");
   table.add("json", &options.json, "print one JSON object instead of a table");
   table.add("scale", &options.scale, "multiplies the number of samples").range(0.001, 1000);
+  bench::describe(table, options.load);
   engine::describe(table, options.engine);  // what `decode` runs on, and whose tokenizer `sched` uses
 }
 
@@ -76,6 +80,18 @@ void print_table(const std::string& name, const std::vector<bench::Case>& cases)
   }
 }
 
+// A load on a server that runs somewhere: not cases of ours but what its clients felt.
+int run_serving(const Options& options) {
+  const Result<bench::LoadResult> result = bench::run_load(options.load);
+  if (!result.ok()) return report(result.status());
+  const std::string text = options.json ? bench::load_json(options.load, *result) + "\n" : bench::load_table(*result);
+  std::fputs(text.c_str(), stdout);
+  if (options.load.png.empty()) return kExitOk;
+  const Status drawn = bench::write_percentile_chart(
+      options.load.png, options.load.dataset + " " + options.load.endpoint, latencies(*result));
+  return drawn.ok() ? kExitOk : report(drawn);
+}
+
 }  // namespace
 
 int bench_command(Words words) {
@@ -90,6 +106,7 @@ int bench_command(Words words) {
     return line->help ? kExitOk : kExitUsage;
   }
   const std::string& name = line->positionals.front();
+  if (name == "serving") return run_serving(options);
   const Result<std::vector<bench::Case>> cases = run(name, options);
   if (!cases.ok()) return report(cases.status());
   if (options.json) {

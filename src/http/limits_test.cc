@@ -115,6 +115,27 @@ TEST(ConnectionLimit, who_comes_when_all_connections_are_in_use_gets_503_until_o
   EXPECT_THAT(last, HasSubstr("200 OK"));
 }
 
+TEST(SlowReader, an_answer_that_nobody_takes_is_given_up_after_the_read_timeout) {
+  TestServer site(
+      {.read_timeout = std::chrono::milliseconds(200), .max_pending_bytes = 64u << 20, .max_connections = 1});
+  site.server->route("GET", "/big", [](Request, Responder out) {
+    out.respond(200, "text/plain", std::string(32u << 20, 'x'));  // more than any socket buffer takes
+  });
+  site.server->route("GET", "/hello", [](Request, Responder out) { out.respond(200, "text/plain", "hello"); });
+  site.start();
+  RawSocket deaf(site.port());
+  deaf.send("GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
+  ASSERT_THAT(deaf.read_until("\r\n\r\n"), HasSubstr("200 OK"));
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  std::string answer;
+  while (answer.find("200 OK") == answer.npos && std::chrono::steady_clock::now() < patience) {
+    RawSocket next(site.port());  // turned away for as long as the deaf client has the only place
+    next.send(kHello);
+    answer = next.read_until("hello");
+  }
+  EXPECT_THAT(answer, HasSubstr("200 OK"));
+}
+
 // Two thousand connections of seeded noise, half of it a valid request with some bytes changed: the server answers or
 // closes, and serves the next one.
 TEST_F(LimitsTest, random_bytes_never_hang_or_end_it) {

@@ -25,9 +25,9 @@ text::Token first_of(const std::vector<std::uint32_t>& mask) {
 
 void follow(const std::shared_ptr<const grammar::Grammar>& compiled, std::size_t words) {
   grammar::Matcher matcher(compiled);
-  for (int step = 0; step < kSteps && !matcher.done(); ++step) {
+  for (int step = 0; step < kSteps && !matcher.is_finished(); ++step) {
     std::vector<std::uint32_t> mask(words, ~0u);
-    if (!matcher.allowed(mask)) mask.assign(words, ~0u);
+    if (!matcher.fill(mask)) mask.assign(words, ~0u);
     const text::Token token = first_of(mask);
     if (token < 0) return;  // a dead end of the source's own
     if (!matcher.accept(token).ok()) std::abort();

@@ -27,7 +27,7 @@ std::string text_part(std::string_view text) {
 
 class ResponsesFormat final : public AnswerFormat {
  public:
-  ResponsesFormat(const CallSpec& call, std::int64_t created_unix_s) : echo_(call.echo) {
+  ResponsesFormat(const CallSpec& call, std::int64_t created_unix_s) : repeated_(call.repeated) {
     head_ = "{\"id\":";
     append_json_string(head_, call.id);
     head_ += ",\"object\":\"response\",\"created_at\":" + std::to_string(created_unix_s) + ",\"model\":";
@@ -81,12 +81,12 @@ class ResponsesFormat final : public AnswerFormat {
 
   std::string response(const AnswerFold& fold) const {
     const bool cut = fold.done() && fold.finish->reason == core::FinishReason::kLength;
-    return head_ + echo_ + "\"status\":\"" + status_of(fold) +
+    return head_ + repeated_ + "\"status\":\"" + status_of(fold) +
            "\",\"incomplete_details\":" + (cut ? R"({"reason":"max_output_tokens"})" : "null") + ",\"output\":[" +
            (fold.done() ? item(fold) : "") + "],\"usage\":" + (fold.done() ? usage(fold) : "null") + "}";
   }
 
-  std::string echo_, head_, item_id_, place_;
+  std::string repeated_, head_, item_id_, place_;
   std::int64_t sequence_number_ = 0;
 };
 

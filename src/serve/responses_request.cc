@@ -163,7 +163,7 @@ Status refuse_unserved(const FieldReader& fields) {
 }
 
 // What the answer repeats of its request.
-std::string echo(const FieldReader& fields) {
+std::string repeated(const FieldReader& fields) {
   struct Echoed {
     std::string_view name, otherwise;
   };
@@ -201,7 +201,7 @@ Result<CallSpec> parse_responses(const ParseContext& context, simdjson::dom::obj
   chat.copy_common(fields);
   LEVADA_ASSIGN_OR_RETURN(CallSpec call, chat.parse(context, kRenamed));
   call.dialect = Dialect::kResponses;
-  call.echo = echo(fields);
+  call.repeated = repeated(fields);
   if (!fields.find("rid")) call.id = call.members.front().rid = "resp_" + context.new_id();
   return call;
 }

@@ -81,7 +81,7 @@ class Picture {
     image.height = kHeight;
     image.format = PNG_FORMAT_RGB;
     if (png_image_write_to_file(&image, file.c_str(), 0, pixels_.data(), 0, nullptr) != 0) return {};
-    return unavailable(file + ": " + image.message, "png");
+    return unavailable(file + ": " + image.message);
   }
 
  private:

@@ -46,7 +46,9 @@ Status add_item(element value, const std::string& path, ChatBody& chat) {
   if (!value.is_object()) return invalid_argument("must be an object, got " + describe_type(value), path);
   const FieldReader item(object_of(value), path + ".");
   std::string type = "message";
-  if (item.find("type")) LEVADA_ASSIGN_OR_RETURN(type, required_text(item, "type"));
+  if (item.find("type")) {
+    LEVADA_ASSIGN_OR_RETURN(type, required_text(item, "type"));
+  }
   if (type == "function_call") return add_call(item, chat);
   if (type == "function_call_output") return add_call_output(item, chat);
   if (type == "reasoning") return {};  // templates drop the thoughts of earlier turns

@@ -48,6 +48,8 @@ class Checkpoint {
   const files::TensorInfo* block_scales(Weight weight, std::int64_t layer = 0) const;
   // Elements of all weights.
   std::int64_t parameters() const;
+  // Of all tensors as the file has them.
+  std::int64_t source_bytes() const;
   // Hash over names, shapes, encodings and sampled bytes of every tensor (law 8).
   std::string identity() const;
 

@@ -26,7 +26,7 @@ Result<DType> parse_dtype(const std::string& text, const char* option, DType aut
                           option);
 }
 
-// float32 checkpoints stay float32; everything narrower is computed in bfloat16.
+// float32 checkpoints stay float32; everything narrower is bfloat16, but for what is computed in its stored form.
 DType stored_dtype(const Checkpoint& checkpoint, bool gguf) {
   const bool wide = checkpoint.tensor(Weight::kEmbedding).encoding == files::Encoding::kF32;
   return wide && !gguf ? DType::kF32 : DType::kBF16;
@@ -89,6 +89,8 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, con
   LEVADA_ASSIGN_OR_RETURN(const DType kv, parse_dtype(options.kv_cache_dtype, "kv_cache_dtype", weights, cuda));
   auto host = std::make_unique<HostKernels>(options.threads > 0 ? options.threads : available_cores());
   core::ModelInfo info = describe(checkpoint, path.string(), options, weights);
+  const bool as_stored = !cuda && options.dtype == "auto" && has_quantised(checkpoint);
+  if (as_stored) info.weights_identity += "-as-stored";
   if (cuda) {
     if (kv != weights && kv != DType::kF8E4M3) {
       return invalid_argument("on CUDA the KV cache has the weights' type or fp8_e4m3", "kv_cache_dtype");
@@ -107,6 +109,7 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, con
   parts.host = std::move(host);
   parts.info = std::move(info);
   parts.checkpoint = std::make_unique<Checkpoint>(std::move(checkpoint));
+  parts.as_stored = as_stored;
   parts.kv_dtype = kv;
   parts.page_size_tokens = options.page_size_tokens;
   return make_decoder_model(std::move(parts), device);

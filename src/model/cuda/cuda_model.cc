@@ -222,16 +222,17 @@ Status CudaModel::open(DecoderSource& source) {
                          .dtype = options_.dtype,
                          .max_rows = kMaxStepRows,
                          .max_padded_rows = 0,
-                         .max_pages = kMaxTableEntries};
-  if (!options_.f8_kv && cuda::FlashAttention::supports(shape)) {
+                         .max_pages = kMaxTableEntries,
+                         .f8_kv = options_.f8_kv};
+  if (cuda::FlashAttention::supports(shape)) {
     LEVADA_ASSIGN_OR_RETURN(flash_, cuda::FlashAttention::create(device_, shape));
     shape.max_rows = shape.max_padded_rows = std::max(options_.max_graph_rows, 1);
     LEVADA_ASSIGN_OR_RETURN(decode_flash_, cuda::FlashAttention::create(device_, shape));
   } else {
     LEVADA_LOG_WARNING(
         "prompts are attended row by row, slowly: the tensor-core kernel takes bfloat16, float16 and heads of 64 or "
-        "128 over a KV cache of that type, not ",
-        to_string(options_.dtype), " and ", config_.head_dim, " over ", options_.f8_kv ? "float8" : "the same");
+        "128 over a KV cache of the same type (bfloat16 over float8, too), not ",
+        to_string(options_.dtype), " and ", config_.head_dim, options_.f8_kv ? " over float8" : "");
   }
   LEVADA_ASSIGN_OR_RETURN(eager_layers_, CudaLayers::make(config_, weights_, options_.dtype, kMaxStepRows, *linears_,
                                                           *attention_, device_));

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,7 +16,9 @@
 #include "base/status.h"
 #include "core/capture.h"
 #include "core/ids.h"
+#include "core/logprobs.h"
 #include "core/sampling_params.h"
+#include "core/token_guide.h"
 
 namespace levada::core {
 
@@ -27,13 +30,28 @@ struct CacheNamespace {
   bool operator==(const CacheNamespace&) const = default;
 };
 
+// How probable the tokens were.
+struct LogprobRequest {
+  std::int32_t top = 0;  // alternatives per token, at most kMaxTopLogprobs
+  // Prompt tokens behind this index get theirs, too; none if it is the last one's or beyond.
+  std::int32_t prompt_from = std::numeric_limits<std::int32_t>::max();
+};
+
+// Hidden states after the final norm.
+enum class HiddenWish : std::uint8_t { kNone, kLastOfPrompt, kPrompt, kAll };
+
 struct Request {
   RequestId id{};
   std::vector<Token> prompt;
   SamplingParams sampling;
   CacheNamespace cache_namespace;
-  std::optional<CaptureRequest> capture;  // its hidden states are wanted
-  std::int64_t arrival_us = 0;            // Clock time at the server's door
+  std::optional<CaptureRequest> capture;  // its hidden states are wanted, in the arena
+  std::optional<LogprobRequest> logprobs;
+  HiddenWish hidden = HiddenWish::kNone;
+  std::shared_ptr<TokenGuide> guide;     // null: any token may come; of this request alone
+  std::int32_t priority = 0;             // larger goes first where the server schedules by priority
+  std::optional<RequestId> same_prompt;  // waits for that one's prompt, to start on its cached prefix
+  std::int64_t arrival_us = 0;           // Clock time at the server's door
 };
 
 enum class FinishReason : std::uint8_t { kStop, kLength, kAbort, kError };
@@ -55,6 +73,10 @@ struct OutputDelta {
   std::int32_t prompt_tokens = 0;
   std::int32_t cached_tokens = 0;      // at first admission; 0 <= cached <= prompt
   std::int32_t completion_tokens = 0;  // cumulative
+  // If asked: of token_ids, one each; of the prompt tokens that follow those of the delta before; hidden states of the
+  // rows that follow, one after the other.
+  std::vector<TokenLogprob> logprobs, prompt_logprobs;
+  std::vector<float> hidden;
   std::optional<Finish> finish;
 };
 

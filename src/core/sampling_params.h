@@ -15,6 +15,11 @@
 
 namespace levada::core {
 
+struct LogitBias {
+  Token token = 0;
+  float bias = 0;  // added to the logit after the penalties
+};
+
 struct SamplingParams {
   float temperature = 1.0f;
   float top_p = 1.0f;
@@ -25,6 +30,7 @@ struct SamplingParams {
   float repetition_penalty = 1.0f;
   // Same seed, prompt and parameters give the same tokens whatever else is in the batch. Unset: serve draws one.
   std::uint64_t seed = 0;
+  std::vector<LogitBias> logit_bias;  // each id once
 
   std::int32_t max_new_tokens = 128;
   std::int32_t min_new_tokens = 0;  // stop ids, eos and stop strings are ignored before

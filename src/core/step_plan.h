@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "core/capture.h"
 #include "core/ids.h"
+#include "core/logprobs.h"
 #include "core/token_range.h"
 
 namespace levada::core {
@@ -40,6 +41,28 @@ struct SampleRow {
   bool append_input_to_history = false;
   // Ids whose logit is set to -inf (min_new_tokens masks eos and stop ids), in StepPlan::banned.
   std::int32_t banned_first = 0, banned_count = 0;
+  // Added to logits after the penalties, in StepPlan::bias_ids and bias_values; each id once.
+  std::int32_t bias_first = 0, bias_count = 0;
+  // First of the row's (vocabulary + 31) / 32 words in StepPlan::masks, -1: every id is allowed. Bit i % 32 of word i / 32
+  // allows id i.
+  std::int32_t mask_first = -1;
+  // Alternatives wanted beside the chosen token's log probability; -1: not even that.
+  std::int32_t top_logprobs = -1;
+};
+
+constexpr std::int64_t mask_words(std::int64_t vocabulary) { return (vocabulary + 31) / 32; }
+
+// A row of the prompt whose next token is known: how probable was it?
+struct ScoreRow {
+  std::int32_t row = 0;  // of StepPlan::tokens
+  Token next = 0;
+  std::int32_t top_logprobs = 0;
+};
+
+// A slice whose hidden states after the final norm go back in the StepResult: all its rows, or the last one.
+struct HiddenRows {
+  std::int32_t slice = 0;  // index into StepPlan::slices
+  bool last_only = false;
 };
 
 // tokens[row] is not known yet: it is the token sampled by sample `previous_sample` of the plan submitted just before.
@@ -58,6 +81,11 @@ struct StepPlan {
   std::vector<FutureToken> future_tokens;
   std::vector<Token> history;
   std::vector<Token> banned;
+  std::vector<Token> bias_ids;
+  std::vector<float> bias_values;
+  std::vector<std::uint32_t> masks;
+  std::vector<ScoreRow> scores;
+  std::vector<HiddenRows> hidden;
   std::vector<PlanCapture> captures;
   std::vector<std::int32_t> capture_layers;
 };
@@ -66,7 +94,11 @@ struct StepResult {
   StepId step{};
   // A failed step fails its requests, not the process; then sampled is empty.
   Status status;
-  std::vector<Token> sampled;  // one per StepPlan::samples
+  std::vector<Token> sampled;                  // one per StepPlan::samples
+  std::vector<TokenLogprob> sampled_logprobs;  // one per StepPlan::samples, none if no sample asks
+  std::vector<TokenLogprob> scored;            // one per StepPlan::scores
+  // One per StepPlan::hidden, its rows one after the other.
+  std::vector<std::vector<float>> hidden;
   bool executor_lost = false;  // no later step can succeed either; `status` says why
 };
 

@@ -36,6 +36,9 @@ struct SampleParams {
   float frequency_penalty = 0, presence_penalty = 0, repetition_penalty = 1;
   std::span<const std::int32_t> prompt_history, output_history;  // used by penalties only
   std::span<const std::int32_t> banned;
+  std::span<const std::int32_t> bias_ids;  // each once
+  std::span<const float> bias_values;
+  std::span<const std::uint32_t> mask;  // bit i % 32 of word i / 32 allows id i; empty: all are
   std::uint64_t seed = 0;
   std::int32_t position = 0;
 };
@@ -67,8 +70,8 @@ class Ops {
   // q, out: f32 [R, heads, d], rows may be strided; heads is a multiple of kv_heads.
   virtual void paged_attention(const TensorView& q, const PagedBatch& batch, const TensorView& k_plane,
                                const TensorView& v_plane, float scale, const TensorView& out) = 0;
-  // Chooses one token. logits: f32 [V], clobbered. Order: banned, penalties, greedy (temperature 0) or temperature,
-  // top-k, top-p, min-p, draw with a counter-based generator keyed by (seed, position). Ties go to the lowest id.
+  // Chooses one token. logits: f32 [V], clobbered. Order: penalties, biases, mask, banned, greedy (temperature 0) or
+  // temperature, top-k, top-p, min-p, draw with a counter-based generator keyed by (seed, position). Ties go to the lowest id.
   // Calls on different logits may run on several threads at once, the pool's included.
   virtual std::int32_t sample(const TensorView& logits, const SampleParams& params) = 0;
 };

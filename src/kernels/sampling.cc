@@ -108,11 +108,38 @@ float clean(std::span<float> logits) {
   return *std::max_element(std::begin(lanes), std::end(lanes));
 }
 
-std::int32_t lowest_allowed(std::size_t vocabulary, std::span<const std::int32_t> banned) {
-  for (std::int32_t id = 0; static_cast<std::size_t>(id) < vocabulary; ++id) {
-    if (std::find(banned.begin(), banned.end(), id) == banned.end()) return id;
+// Bits past the words of a mask are clear.
+bool allows(std::span<const std::uint32_t> mask, std::size_t id) {
+  return mask.empty() || (id / 32 < mask.size() && (mask[id / 32] >> (id % 32) & 1) != 0);
+}
+
+void apply_mask(std::span<float> logits, std::span<const std::uint32_t> mask) {
+  for (std::size_t first = 0; first < logits.size(); first += 32) {
+    const std::uint32_t word = first / 32 < mask.size() ? mask[first / 32] : 0;
+    if (word == ~std::uint32_t{0}) continue;
+    const auto part = logits.subspan(first, std::min<std::size_t>(32, logits.size() - first));
+    for (std::size_t bit = 0; bit < part.size(); ++bit) part[bit] = (word >> bit & 1) != 0 ? part[bit] : kMinusInfinity;
   }
-  return 0;
+}
+
+void apply_bias(std::span<float> logits, const SampleParams& params) {
+  for (std::size_t i = 0; i < params.bias_ids.size(); ++i) {
+    const std::int32_t id = params.bias_ids[i];
+    if (in_vocabulary(id, logits)) logits[static_cast<std::size_t>(id)] += params.bias_values[i];
+  }
+}
+
+std::int32_t lowest_allowed(std::size_t vocabulary, const SampleParams& params) {
+  const auto banned = [&](std::int32_t id) {
+    return std::find(params.banned.begin(), params.banned.end(), id) != params.banned.end();
+  };
+  std::int32_t masked_in = -1;
+  for (std::int32_t id = 0; static_cast<std::size_t>(id) < vocabulary; ++id) {
+    if (!allows(params.mask, static_cast<std::size_t>(id))) continue;
+    if (!banned(id)) return id;
+    if (masked_in < 0) masked_in = id;
+  }
+  return std::max(masked_in, 0);
 }
 
 double mass_of(std::span<const float> weights) {
@@ -262,11 +289,13 @@ std::int32_t sample_token(const TensorView& view, const SampleParams& params) {
   if (params.frequency_penalty != 0 || params.presence_penalty != 0 || params.repetition_penalty != 1) {
     apply_penalties(logits, params);
   }
+  apply_bias(logits, params);
+  if (!params.mask.empty()) apply_mask(logits, params.mask);
   for (const std::int32_t id : params.banned) {
     if (in_vocabulary(id, logits)) logits[static_cast<std::size_t>(id)] = kMinusInfinity;
   }
   const float largest = clean(logits);
-  if (largest == kMinusInfinity) return lowest_allowed(logits.size(), params.banned);
+  if (largest == kMinusInfinity) return lowest_allowed(logits.size(), params);
   if (!(params.temperature > 0) || params.top_k == 1) {
     return static_cast<std::int32_t>(std::find(logits.begin(), logits.end(), largest) - logits.begin());
   }

@@ -2,8 +2,8 @@
 // Owner: none; logits are the caller's and clobbered.
 // Thread: any; calls on different logits may run at once.
 // Invariant: the token depends on logits and params alone, on every CPU alike: one compilation, no fused multiply-adds,
-// no libm. NaN counts as -inf, +inf as the largest float; when nothing is left, the lowest id that isn't banned is
-// taken.
+// no libm. NaN counts as -inf, +inf as the largest float; when nothing is left, the lowest id that the mask allows and that
+// isn't banned is taken, and if there is none, the lowest the mask allows.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace levada::kernels {
 
-// Order: additive penalties over the output (frequency, presence), repetition penalty over prompt and output, banned
-// ids; then greedy if temperature is 0 (or less) or top_k is 1, else: divide by temperature, keep the top_k largest, of
+// Order: additive penalties over the output (frequency, presence), repetition penalty over prompt and output, biases,
+// mask, banned ids; then greedy if temperature is 0 (or less) or top_k is 1, else: divide by temperature, keep the top_k largest, of
 // those the smallest set with at least top_p of their mass, of those the ones with at least min_p times the largest
 // probability; draw by mass in ascending order of ids. Ids outside the vocabulary in histories and banned are ignored.
 std::int32_t sample_token(const TensorView& logits, const SampleParams& params);

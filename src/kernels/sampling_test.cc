@@ -240,5 +240,58 @@ TEST(Sample, HoldsAtTheEdgesOfItsParameters) {
   }
 }
 
+TEST(Sample, AMaskAllowsItsIdsAlone) {
+  std::vector<float> logits(70, 1.0f);
+  logits[3] = logits[69] = 50;
+  logits[40] = 2;
+  const std::vector<std::uint32_t> mask = {1u << 7, 1u << 8, 1u << 5};  // 7, 40, 69
+  SampleParams params;
+  params.temperature = 0;
+  params.mask = mask;
+  EXPECT_EQ(sample(logits, params), 69);
+  logits[69] = -1;
+  EXPECT_EQ(sample(logits, params), 40);
+  params.temperature = 1;
+  std::set<std::int32_t> drawn;
+  for (params.position = 0; params.position < 500; ++params.position) drawn.insert(sample(logits, params));
+  EXPECT_EQ(drawn, (std::set<std::int32_t>{7, 40, 69}));
+}
+
+TEST(Sample, IdsPastAMaskAreNotAllowed) {
+  std::vector<float> logits(70, 1.0f);
+  logits[69] = 50;
+  const std::vector<std::uint32_t> mask = {1u << 7};
+  SampleParams params;
+  params.temperature = 0;
+  params.mask = mask;
+  EXPECT_EQ(sample(logits, params), 7);
+}
+
+TEST(Sample, WhenAllThatAMaskAllowsIsBannedTheMaskWins) {
+  const std::vector<std::uint32_t> mask = {1u << 7 | 1u << 9};
+  const std::vector<std::int32_t> banned = {7, 9};
+  SampleParams params;
+  params.mask = mask;
+  params.banned = banned;
+  EXPECT_EQ(sample(std::vector<float>(32, 1.0f), params), 7);
+  params.banned = std::span(banned).first(1);
+  EXPECT_EQ(sample(std::vector<float>(32, 1.0f), params), 9);
+}
+
+TEST(Sample, ABiasIsAddedAfterThePenalties) {
+  const std::vector<std::int32_t> output = {1};
+  const std::vector<std::int32_t> ids = {1, 2, 99};
+  std::vector<float> values = {0.9f, -100, 5};
+  SampleParams params;
+  params.temperature = 0;
+  params.repetition_penalty = 2;
+  params.output_history = output;
+  params.bias_ids = ids;
+  params.bias_values = values;
+  EXPECT_EQ(sample({1.3f, 1, 50}, params), 1);  // 1/2 + 0.9 = 1.4; were the bias added first it would be 0.95
+  values[0] = 0.7f;
+  EXPECT_EQ(sample({1.3f, 1, 50}, params), 0);
+}
+
 }  // namespace
 }  // namespace levada::kernels

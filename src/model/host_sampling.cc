@@ -26,11 +26,12 @@ std::vector<std::int32_t> sampled_rows(const core::StepPlan& plan) {
   return rows;
 }
 
-kernels::SampleParams sample_params(const core::StepPlan& plan, std::size_t i) {
+kernels::SampleParams sample_params(const core::StepPlan& plan, std::size_t i, std::int64_t vocabulary) {
   const core::SampleRow& row = plan.samples[i];
-  const auto history =
-      std::span(plan.history)
-          .subspan(static_cast<std::size_t>(row.history_first), static_cast<std::size_t>(row.history_tokens));
+  const auto part = [](const auto& all, std::int32_t first, std::int64_t count) {
+    return std::span(all).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  };
+  const auto history = part(plan.history, row.history_first, row.history_tokens);
   kernels::SampleParams params;
   params.temperature = row.temperature;
   params.top_p = row.top_p;
@@ -41,8 +42,10 @@ kernels::SampleParams sample_params(const core::StepPlan& plan, std::size_t i) {
   params.repetition_penalty = row.repetition_penalty;
   params.prompt_history = history.first(static_cast<std::size_t>(row.history_prompt_tokens));
   params.output_history = history.subspan(static_cast<std::size_t>(row.history_prompt_tokens));
-  params.banned = std::span(plan.banned)
-                      .subspan(static_cast<std::size_t>(row.banned_first), static_cast<std::size_t>(row.banned_count));
+  params.banned = part(plan.banned, row.banned_first, row.banned_count);
+  params.bias_ids = part(plan.bias_ids, row.bias_first, row.bias_count);
+  params.bias_values = part(plan.bias_values, row.bias_first, row.bias_count);
+  if (row.mask_first >= 0) params.mask = part(plan.masks, row.mask_first, core::mask_words(vocabulary));
   params.seed = row.seed;
   params.position = row.position;
   return params;
@@ -55,7 +58,7 @@ std::vector<core::Token> sample_on_host(const core::StepPlan& plan, const device
   std::vector<core::Token> tokens;
   std::vector<std::int32_t> output;
   for (std::size_t i = 0; i < plan.samples.size(); ++i) {
-    kernels::SampleParams params = sample_params(plan, i);
+    kernels::SampleParams params = sample_params(plan, i, logits.shape[1]);
     const core::SampleRow& row = plan.samples[i];
     if (row.append_input_to_history) {
       output.assign(params.output_history.begin(), params.output_history.end());

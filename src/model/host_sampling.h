@@ -16,7 +16,7 @@ std::vector<std::int32_t> sampled_rows(const core::StepPlan& plan);
 
 // Parameters of plan.samples[i], which borrow the plan's arrays. The row's own input token is not yet in output_history,
 // even if append_input_to_history asks for it.
-kernels::SampleParams sample_params(const core::StepPlan& plan, std::size_t i);
+kernels::SampleParams sample_params(const core::StepPlan& plan, std::size_t i, std::int64_t vocabulary);
 
 // logits f32 [plan.samples.size(), V] in host memory, clobbered.
 std::vector<core::Token> sample_on_host(const core::StepPlan& plan, const device::TensorView& logits,

@@ -15,7 +15,7 @@ bool inside(std::int32_t first, std::int32_t count, std::size_t size) {
   return first >= 0 && count >= 0 && static_cast<std::size_t>(first) + static_cast<std::size_t>(count) <= size;
 }
 
-Status check_sample(const core::StepPlan& plan, const core::SampleRow& sample) {
+Status check_sample(const core::StepPlan& plan, const core::SampleRow& sample, std::int64_t vocabulary) {
   const auto rows = static_cast<std::int64_t>(plan.tokens.size());
   if (sample.row < 0 || sample.row >= rows) return wrong("a sample's row", sample.row, rows);
   if (!inside(sample.history_first, sample.history_tokens, plan.history.size()) || sample.history_prompt_tokens < 0 ||
@@ -24,6 +24,14 @@ Status check_sample(const core::StepPlan& plan, const core::SampleRow& sample) {
   }
   if (!inside(sample.banned_first, sample.banned_count, plan.banned.size())) {
     return wrong("a sample's banned ids", sample.banned_first, static_cast<std::int64_t>(plan.banned.size()));
+  }
+  if (!inside(sample.bias_first, sample.bias_count, plan.bias_ids.size()) ||
+      plan.bias_values.size() != plan.bias_ids.size()) {
+    return wrong("a sample's biases", sample.bias_first, static_cast<std::int64_t>(plan.bias_ids.size()));
+  }
+  const auto words = static_cast<std::int32_t>(core::mask_words(vocabulary));
+  if (sample.mask_first != -1 && !inside(sample.mask_first, words, plan.masks.size())) {
+    return wrong("a sample's mask", sample.mask_first, static_cast<std::int64_t>(plan.masks.size()));
   }
   return {};
 }
@@ -82,7 +90,8 @@ Result<StepGeometry> StepGeometry::make(const core::StepPlan& plan, const StepLi
   if (next_row != static_cast<std::int64_t>(plan.tokens.size())) {
     return wrong("rows of all slices", next_row, static_cast<std::int64_t>(plan.tokens.size()));
   }
-  for (const core::SampleRow& sample : plan.samples) LEVADA_RETURN_IF_ERROR(check_sample(plan, sample));
+  for (const core::SampleRow& sample : plan.samples)
+    LEVADA_RETURN_IF_ERROR(check_sample(plan, sample, limits.vocabulary));
   return geometry;
 }
 

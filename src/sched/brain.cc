@@ -22,7 +22,8 @@ Brain::Brain(const Options& options, const Limits& limits, const core::KvLayout&
       metrics_(metrics),
       throughput_(metrics_.generation_throughput),
       pool_(limits.total_pages),
-      tree_(pool_, layout.page_size_tokens(), !options.disable_radix_cache) {
+      tree_(pool_, layout.page_size_tokens(), !options.disable_radix_cache),
+      builder_(limits.vocab_size) {
   metrics_.page_size.set(layout_.page_size_tokens());
   metrics_.context_length.set(limits_.context_length_tokens);
   metrics_.max_total_tokens.set(static_cast<double>(limits_.total_pages) * layout_.page_size_tokens());

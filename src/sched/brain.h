@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -87,6 +88,7 @@ class Brain {
   void apply_row(const FlightRow& row, const core::StepResult& result, const Status& status);
   // False if that was its last token; the state may be gone then.
   bool accept(RequestState& state, core::Token token);
+  static Status guide(const RequestState& state, std::span<const core::Token> kept);
   // The executor will compute nothing any more: every live request ends with the reason.
   void lose(const Status& why);
   void commit(RequestState& state);

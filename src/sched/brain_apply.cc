@@ -61,12 +61,20 @@ bool Brain::accept(RequestState& state, core::Token token) {
   state.tokens.insert(state.tokens.end(), kept.begin(), kept.end());
   delta.token_ids.assign(kept.begin(), kept.end());
   delta.completion_tokens = state.produced();
+  if (Status guided = guide(state, kept); !guided.ok()) verdict.finish = Finish{FinishReason::kError, {}, guided};
   if (verdict.finish) {
     finish(state, std::move(*verdict.finish), std::move(delta));
     return false;
   }
   deltas_.push_back(std::move(delta));
   return true;
+}
+
+Status Brain::guide(const RequestState& state, std::span<const core::Token> kept) {
+  for (const core::Token token : kept) {
+    if (state.request.guide) LEVADA_RETURN_IF_ERROR(state.request.guide->accept(token));
+  }
+  return {};
 }
 
 // Only tokens of applied plans: their KV is written. The newest token has none yet.

@@ -1,5 +1,7 @@
 #include "sched/plan_builder.h"
 
+#include <span>
+
 #include "base/check.h"
 
 namespace levada::sched {
@@ -88,24 +90,46 @@ void PlanBuilder::add_sample(RequestState& state, std::int32_t position, bool in
   row.min_p = sampling.min_p;
   row.top_k = sampling.top_k;
   row.seed = sampling.seed;
-  if (sampling.penalised()) {
-    row.frequency_penalty = sampling.frequency_penalty;
-    row.presence_penalty = sampling.presence_penalty;
-    row.repetition_penalty = sampling.repetition_penalty;
-    row.history_first = static_cast<std::int32_t>(plan.history.size());
-    row.history_tokens = state.known_tokens();
-    row.history_prompt_tokens = state.prompt_tokens();
-    row.append_input_to_history = input_unknown;
-    plan.history.insert(plan.history.end(), state.tokens.begin(), state.tokens.end());
-  }
+  if (sampling.penalised()) add_history(state, input_unknown, row);
+  add_constraints(state, position, row);
+  state.last_sample = flight_.samples++;
+  ++state.pending_samples;
+  plan.samples.push_back(row);
+}
+
+void PlanBuilder::add_history(const RequestState& state, bool input_unknown, SampleRow& row) {
+  const core::SamplingParams& sampling = state.request.sampling;
+  row.frequency_penalty = sampling.frequency_penalty;
+  row.presence_penalty = sampling.presence_penalty;
+  row.repetition_penalty = sampling.repetition_penalty;
+  row.history_first = static_cast<std::int32_t>(plan_->history.size());
+  row.history_tokens = state.known_tokens();
+  row.history_prompt_tokens = state.prompt_tokens();
+  row.append_input_to_history = input_unknown;
+  plan_->history.insert(plan_->history.end(), state.tokens.begin(), state.tokens.end());
+}
+
+void PlanBuilder::add_constraints(const RequestState& state, std::int32_t position, SampleRow& row) {
+  core::StepPlan& plan = *plan_;
   if (position - state.prompt_tokens() < state.stop_rules.min_new_tokens) {
     row.banned_first = static_cast<std::int32_t>(plan.banned.size());
     row.banned_count = static_cast<std::int32_t>(state.stop_rules.stop_ids.size());
     plan.banned.insert(plan.banned.end(), state.stop_rules.stop_ids.begin(), state.stop_rules.stop_ids.end());
   }
-  state.last_sample = flight_.samples++;
-  ++state.pending_samples;
-  plan.samples.push_back(row);
+  row.bias_first = static_cast<std::int32_t>(plan.bias_ids.size());
+  row.bias_count = static_cast<std::int32_t>(state.request.sampling.logit_bias.size());
+  for (const core::LogitBias& bias : state.request.sampling.logit_bias) {
+    plan.bias_ids.push_back(bias.token);
+    plan.bias_values.push_back(bias.bias);
+  }
+  if (!state.request.guide) return;
+  const std::size_t first = plan.masks.size();
+  plan.masks.resize(first + static_cast<std::size_t>(core::mask_words(vocabulary_)), ~std::uint32_t{0});
+  if (state.request.guide->allowed(std::span(plan.masks).subspan(first))) {
+    row.mask_first = static_cast<std::int32_t>(first);
+  } else {
+    plan.masks.resize(first);
+  }
 }
 
 }  // namespace levada::sched

@@ -29,6 +29,7 @@ struct Flight {
 
 class PlanBuilder {
  public:
+  explicit PlanBuilder(std::int32_t vocabulary) : vocabulary_(vocabulary) {}
   // Step ids are consecutive over the plans that are taken.
   void begin(core::StepId step);
   // One row: the request's newest token, known or being sampled.
@@ -42,7 +43,11 @@ class PlanBuilder {
   void add_slice(RequestState& state, std::int32_t count, bool sample);
   void add_capture(const core::CaptureRequest& capture);
   void add_sample(RequestState& state, std::int32_t position, bool input_unknown);
+  void add_history(const RequestState& state, bool input_unknown, core::SampleRow& row);
+  // Which tokens may come: stop ids too early, biases, the request's guide.
+  void add_constraints(const RequestState& state, std::int32_t position, core::SampleRow& row);
 
+  const std::int32_t vocabulary_;
   std::unique_ptr<core::StepPlan> plan_;
   Flight flight_;
   std::size_t rows_hint_ = 0, slices_hint_ = 0, table_hint_ = 0;  // sizes of the plan before

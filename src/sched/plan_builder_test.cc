@@ -29,7 +29,7 @@ class PlanBuilderTest : public testing::Test {
     return builder_.take_plan();
   }
   kv::PagePool pool_{64};
-  PlanBuilder builder_;
+  PlanBuilder builder_{70};
   std::uint64_t ids_ = 0, step_ = 0;
 };
 
@@ -99,6 +99,72 @@ TEST_F(PlanBuilderTest, StopIdsAreBannedForTheFirstMinNewTokensOnly) {
   s->tokens.push_back(30);
   --s->pending_samples;
   EXPECT_EQ(next([&] { builder_.add_decode(*s); })->samples.at(0).banned_count, 0);
+}
+
+// Allows the ids up to the number of tokens accepted so far.
+class CountingGuide final : public core::TokenGuide {
+ public:
+  bool allowed(std::span<std::uint32_t> words) override {
+    if (free_) return false;
+    for (std::size_t i = 0; i < words.size() * 32; ++i) {
+      if (i > accepted_) words[i / 32] &= ~(1u << i % 32);
+    }
+    return true;
+  }
+  Status accept(Token) override {
+    ++accepted_;
+    return {};
+  }
+  bool free_ = false;
+
+ private:
+  std::size_t accepted_ = 0;
+};
+
+TEST_F(PlanBuilderTest, AGuidedRowCarriesTheMaskOfItsNextToken) {
+  auto plain = state({10}), guided = state({20});
+  const auto guide = std::make_shared<CountingGuide>();
+  guided->request.guide = guide;
+  const auto plan = next([&] {
+    builder_.add_prefill(*plain, 1);
+    builder_.add_prefill(*guided, 1);
+  });
+  EXPECT_EQ(plan->samples[0].mask_first, -1);
+  EXPECT_EQ(plan->samples[1].mask_first, 0);
+  EXPECT_EQ(plan->masks, (std::vector<std::uint32_t>{1, 0, 0}));  // 70 ids
+}
+
+TEST_F(PlanBuilderTest, AGuideThatAllowsEverythingCostsNoMask) {
+  auto guided = state({20});
+  const auto guide = std::make_shared<CountingGuide>();
+  guide->free_ = true;
+  guided->request.guide = guide;
+  const auto plan = next([&] { builder_.add_prefill(*guided, 1); });
+  EXPECT_EQ(plan->samples[0].mask_first, -1);
+  EXPECT_TRUE(plan->masks.empty());
+}
+
+TEST_F(PlanBuilderTest, AGuidedRequestAsksForATokenOnlyOnceTheOneBeforeIsKnown) {
+  auto guided = state({20});
+  guided->request.guide = std::make_shared<CountingGuide>();
+  guided->phase = Phase::kRunning;
+  next([&] { builder_.add_prefill(*guided, 1); });
+  EXPECT_FALSE(guided->wants_decode());
+  guided->tokens.push_back(0);
+  guided->pending_samples = 0;
+  EXPECT_TRUE(guided->wants_decode());
+}
+
+TEST_F(PlanBuilderTest, BiasesStandBesideOneAnother) {
+  auto a = state({10}, {.logit_bias = {{3, -100}, {5, 1.5f}}}), b = state({20}, {.logit_bias = {{3, 7}}});
+  const auto plan = next([&] {
+    builder_.add_prefill(*a, 1);
+    builder_.add_prefill(*b, 1);
+  });
+  EXPECT_EQ(plan->bias_ids, (std::vector<Token>{3, 5, 3}));
+  EXPECT_EQ(plan->bias_values, (std::vector<float>{-100, 1.5f, 7}));
+  EXPECT_EQ(plan->samples[1].bias_first, 2);
+  EXPECT_EQ(plan->samples[1].bias_count, 1);
 }
 
 }  // namespace

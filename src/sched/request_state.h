@@ -57,7 +57,11 @@ struct RequestState {
   std::int32_t new_tokens_left() const { return stop_rules.max_new_tokens - produced() - pending_samples; }
   // The token that ends it by length is in flight already, unless something ends it before.
   bool last_token_planned() const { return pending_samples > 0 && new_tokens_left() <= 0; }
-  bool wants_decode() const { return phase == Phase::kRunning && !retract_pending && new_tokens_left() > 0; }
+  // What a guide allows next depends on the newest token, so a guided row waits for it.
+  bool wants_decode() const {
+    return phase == Phase::kRunning && !retract_pending && new_tokens_left() > 0 &&
+           (!request.guide || pending_samples == 0);
+  }
   text::StreamDecoder* text_decoder() { return decoder ? &*decoder : nullptr; }
   // The cache key of its first `count` tokens.
   kv::TokenKey key(std::int32_t count) const {

@@ -15,6 +15,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 def pytest_addoption(parser):
     parser.addoption("--binary", default=os.path.join(ROOT, "build/release/levada"), help="the levada binary to test")
     parser.addoption("--server", default=None, help="use a running server at this URL instead of starting one")
+    parser.addoption("--device", default="cpu", help="what the servers of these tests compute on: cpu or cuda")
 
 
 def free_port():
@@ -40,8 +41,9 @@ def serving(request, folder, *flags, **environment):
     """A server of these flags on a free port; it must outlive the tests and then end well."""
     port = free_port()
     with open(folder / "log", "wb") as log:
-        process = subprocess.Popen([request.config.getoption("--binary"), "serve", "--port", str(port), *flags],
-                                   stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env={**os.environ, **environment})
+        words = [request.config.getoption("--binary"), "serve", "--port", str(port), "--device",
+                 request.config.getoption("--device"), *flags]
+        process = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env={**os.environ, **environment})
     address = f"http://127.0.0.1:{port}"
     try:
         wait_until_healthy(address, process)

@@ -15,6 +15,7 @@ FANOUT = "deployment.disaggregated.windowed_fanout."
 
 def pytest_addoption(parser):
     parser.addoption("--binary", default=os.path.join(ROOT, "build/release/levada"), help="the levada binary to test")
+    parser.addoption("--device", default="cpu", help="what servers and trainers compute on: cpu, or cuda, where all share GPU 0")
 
 
 def free_port():
@@ -42,25 +43,30 @@ def processes_in(folder):
 class Run:
     """A recipe in a folder, and the launcher that runs it."""
 
-    def __init__(self, binary, folder, consumers=((4, 64), (8, 128), (16, 256)), prompts=48):
+    def __init__(self, binary, device, folder, consumers=((4, 64), (8, 128), (16, 256)), prompts=48):
         self.binary, self.folder, self.port = binary, folder, free_port()
         self.prompts, self.consumers = prompts, [f"b{block}" for block, _ in consumers]
         self.recipe = folder / "recipe.yaml"
         with open(folder / "prompts.jsonl", "w") as file:
             for i in range(prompts):
                 file.write(json.dumps({"id": f"q{i}", "prompt": f"What is {i} plus {i * 7 % 11}?"}) + "\n")
+        server, managed, levada = {"port": self.port}, {"shutdown_grace_s": 20}, {}
+        if device == "cuda":
+            server["cuda_visible_devices"] = ["0"]
+            managed["trainer_cuda_visible_devices"] = ["0"] * len(consumers)
+            levada = {"transport": "nvlink", "share_gpus": True}
         self.recipe.write_text(json.dumps({
             "run_id": "gate", "output_dir": str(folder / "out"),
             "model": {"target_model_path": os.path.join(ROOT, "tests/vectors/tiny/llama"), "torch_dtype": "bfloat16",
                       "draft_num_hidden_layers": 1, "mask_token_id": 3},
             "data": {"prompts_path": str(folder / "prompts.jsonl"), "max_prompts": prompts, "max_length": 256},
             "training": {"strategy": "dflash", "batch_size": 2, "log_interval": 1},
-            "levada": {"device": "cpu", "target_layer_ids": [0, 1], "answer_max_tokens": 24, "trainer_threads": 1,
-                       "server_threads": 1},
+            "levada": {"device": device, "target_layer_ids": [0, 1], "answer_max_tokens": 24, "trainer_threads": 1,
+                       "server_threads": 1, **levada},
             "engine": {"max_total_tokens": 8192},
             "deployment": {"mode": "disaggregated", "disaggregated": {
                 "control_dir": str(folder / "control"), "backend": "mooncake",
-                "managed_local": {"capture_servers": [{"port": self.port}], "shutdown_grace_s": 20},
+                "managed_local": {"capture_servers": [server], **managed},
                 "windowed_fanout": {
                     "window_lookahead": 16, "max_live_refs": 48, "max_live_bytes": 1 << 26,
                     "capture_reservation_bytes": 1 << 20, "capture_max_sample_bytes": 1 << 20,
@@ -158,7 +164,7 @@ def make_run(request, tmp_path):
     runs = []
 
     def make(**how):
-        runs.append(Run(request.config.getoption("--binary"), tmp_path, **how))
+        runs.append(Run(request.config.getoption("--binary"), request.config.getoption("--device"), tmp_path, **how))
         return runs[-1]
 
     yield make

@@ -21,7 +21,7 @@ struct DeviceRow {
   std::uint64_t seed = 0;
   float temperature = 0, top_p = 1, min_p = 0, frequency = 0, presence = 0, repetition = 1;
   std::int32_t top_k = 0, position = 0, appended_row = -1;
-  IdRange output, prompt, banned, mask, table;
+  IdRange output, prompt, banned, bias_ids, bias_values, mask, table;  // bias_values: the bits of floats
 };
 
 struct CountedId {

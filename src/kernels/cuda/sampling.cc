@@ -31,7 +31,8 @@ class Packer {
     row.frequency = p.frequency_penalty;
     row.presence = p.presence_penalty;
     row.repetition = p.repetition_penalty;
-    bool fits = put(p.banned, row.banned) && put(from.mask, row.mask);
+    bool fits = put(p.banned, row.banned) && put(p.bias_ids, row.bias_ids) && put(p.bias_values, row.bias_values) &&
+                put(p.mask, row.mask);
     if (penalises(p)) {
       row.appended_row = from.appended_row;
       fits = fits && put(p.output_history, row.output) && put(p.prompt_history, row.prompt);
@@ -95,7 +96,7 @@ Status Sampler::upload(std::span<const SamplerRow> rows, std::int32_t padded_row
   Packer packer(reinterpret_cast<DeviceRow*>(host), reinterpret_cast<std::int32_t*>(host + ids_offset()), max_ids_);
   for (const SamplerRow& row : rows) {
     if (!packer.add(row)) {
-      return resource_exhausted("sampler: histories, banned ids and masks of this step need more than " +
+      return resource_exhausted("sampler: histories, banned ids, biases and masks of this step need more than " +
                                 std::to_string(max_ids_) + " words");
     }
   }

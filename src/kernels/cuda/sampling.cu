@@ -137,6 +137,16 @@ __device__ void apply_penalties(const SamplingCall& call, const DeviceRow& row, 
   __syncthreads();
 }
 
+// Each id is there once, so no two threads meet.
+__device__ void apply_bias(const SamplingCall& call, const DeviceRow& row, float* logits) {
+  for (int i = threadIdx.x; i < row.bias_ids.count; i += kThreads) {
+    const int id = __ldcg(call.ids + row.bias_ids.first + i);
+    if (id < 0 || id >= call.vocabulary) continue;
+    logits[id] = __fadd_rn(__ldcg(logits + id), __int_as_float(__ldcg(call.ids + row.bias_values.first + i)));
+  }
+  __syncthreads();
+}
+
 __device__ bool allows(const std::int32_t* mask, int words, int id) {
   return words == 0 || (id / 32 < words && (static_cast<unsigned>(__ldcg(mask + id / 32)) >> (id % 32) & 1u) != 0);
 }
@@ -250,14 +260,17 @@ __device__ std::int32_t draw(const DeviceRow& row, float* values, int count, flo
       count, kept, [&](u64 total) { return __umul64hi(u, total); }, shared);
 }
 
-// When nothing is left: the lowest id that isn't banned.
+// When nothing is left: the lowest id that the mask allows and that isn't banned, or else the lowest it allows.
 __device__ std::int32_t lowest_allowed(const SamplingCall& call, const DeviceRow& row) {
+  int masked_in = -1;
   for (int id = 0; id < call.vocabulary; ++id) {
-    bool banned = !allows(call.ids + row.mask.first, row.mask.count, id);
+    if (!allows(call.ids + row.mask.first, row.mask.count, id)) continue;
+    bool banned = false;
     for (int i = 0; i < row.banned.count && !banned; ++i) banned = __ldcg(call.ids + row.banned.first + i) == id;
     if (!banned) return id;
+    if (masked_in < 0) masked_in = id;
   }
-  return 0;
+  return max(masked_in, 0);
 }
 
 __global__ void __launch_bounds__(kThreads) sampling_kernel(SamplingCall call, bool in_shared) {
@@ -270,6 +283,7 @@ __global__ void __launch_bounds__(kThreads) sampling_kernel(SamplingCall call, b
   float* const values = in_shared ? row_values : logits;
 
   if (row.table.count > 0) apply_penalties(call, row, logits);
+  if (row.bias_ids.count > 0) apply_bias(call, row, logits);
   for (int i = threadIdx.x; i < row.banned.count; i += kThreads) {
     const int id = __ldcg(call.ids + row.banned.first + i);
     if (id >= 0 && id < call.vocabulary) logits[id] = -INFINITY;

@@ -23,14 +23,12 @@ struct SamplerRow {
   SampleParams params;
   // Row of run()'s input_ids whose id is the newest of the output though output_history lacks it; -1: none.
   std::int32_t appended_row = -1;
-  // Bit i % 32 of word i / 32 allows id i; ids without a bit aren't allowed. Empty: all are.
-  std::span<const std::uint32_t> mask;
 };
 
 class Sampler {
  public:
   static constexpr std::int64_t kMaxVocabulary = 1 << 18;
-  // `max_ids`: histories, banned ids and mask words of one step together. kResourceExhausted without memory.
+  // `max_ids`: histories, banned ids, biases (two each) and mask words of one step together. kResourceExhausted without memory.
   static Result<std::unique_ptr<Sampler>> create(device::Device& device, std::int32_t max_rows, std::int64_t vocabulary,
                                                  std::int64_t max_ids);
 

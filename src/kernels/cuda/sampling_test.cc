@@ -107,7 +107,7 @@ TEST_F(CudaSamplingTest, AMaskAllowsItsIdsAlone) {
   std::vector<SamplerRow> rows(2);
   const std::vector<std::uint32_t> mask = {1u << 7, 1u << 3};
   rows[0].params.temperature = 0;
-  for (SamplerRow& row : rows) row.mask = mask;
+  for (SamplerRow& row : rows) row.params.mask = mask;
   std::vector<float> logits(80, 1.0f);
   logits[3] = logits[43] = 50;
   logits[7] = logits[47] = 2;
@@ -115,6 +115,26 @@ TEST_F(CudaSamplingTest, AMaskAllowsItsIdsAlone) {
   std::vector<std::int32_t> tokens = choose(rows, logits, 40);
   EXPECT_EQ(tokens[0], 7);
   EXPECT_TRUE(tokens[1] == 7 || tokens[1] == 35) << tokens[1];
+}
+
+TEST_F(CudaSamplingTest, BiasesMasksAndPenaltiesMeetAsInTheTwin) {
+  const std::vector<std::int32_t> output = {1, 4}, ids = {1, 2, 99};
+  const std::vector<float> values = {0.9f, -100, 5};
+  const std::vector<std::uint32_t> mask = {1u << 1 | 1u << 2 | 1u << 4};
+  const std::vector<std::int32_t> banned = {1, 2, 4};
+  std::vector<SamplerRow> rows(3);
+  for (SamplerRow& row : rows) {
+    row.params.temperature = 0;
+    row.params.repetition_penalty = 2;
+    row.params.output_history = output;
+    row.params.bias_ids = ids;
+    row.params.bias_values = values;
+  }
+  rows[1].params.mask = rows[2].params.mask = mask;
+  rows[2].params.banned = banned;
+  std::vector<float> logits;
+  for (int row = 0; row < 3; ++row) logits.insert(logits.end(), {1.3f, 1, 50, 1.2f, 1.7f, 0});
+  EXPECT_EQ(choose(rows, logits, 6), (std::vector<std::int32_t>{1, 1, 1}));
 }
 
 TEST_F(CudaSamplingTest, MoreThanThereIsRoomForIsRefused) {

@@ -376,7 +376,7 @@ Status CudaModel::send_sampling(const core::StepPlan& plan, std::int32_t padded_
   if (plan.samples.empty()) return {};
   std::vector<cuda::SamplerRow> rows(plan.samples.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    rows[i].params = sample_params(plan, i);
+    rows[i].params = sample_params(plan, i, config_.vocabulary);
     if (plan.samples[i].append_input_to_history) rows[i].appended_row = plan.samples[i].row;
   }
   return sampler_->upload(rows, padded_rows, *stream_);

@@ -38,7 +38,7 @@ class Fp8Folder {
       add_float8(layer + "mlp.down_proj.weight", 256, intermediate);
     }
     write(float8_.path(), tensors8_, true);
-    write(plain_.path(), plain_tensors_, false);
+    write_plain();
   }
   const std::filesystem::path& float8() const { return float8_.path(); }
   const std::filesystem::path& plain() const { return plain_.path(); }
@@ -50,6 +50,26 @@ class Fp8Folder {
   };
   // To break the float8 folder: tensors by name, written anew.
   std::map<std::string, Tensor>& tensors() { return tensors8_; }
+  std::map<std::string, Tensor>& plain_tensors() { return plain_tensors_; }
+  // Of both, but for the quantization_config that write_again() adds.
+  nlohmann::json& config() { return config_; }
+  void write_plain() const { write(plain_.path(), plain_tensors_, false); }
+  void add_plain(const std::string& name, const std::vector<std::int64_t>& shape, const std::vector<float>& values) {
+    plain_tensors_[name] = {"F32", shape, bytes_of_floats(values)};
+  }
+  // The plain model with keys and values so many times as large, and the same logits.
+  void enlarge_kv(float factor) {
+    for (auto& [name, tensor] : plain_tensors_) {
+      const bool larger = name.ends_with("k_norm.weight") || name.ends_with("v_proj.weight");
+      const bool smaller = name.ends_with("q_norm.weight") || name.ends_with("o_proj.weight");
+      if (!larger && !smaller) continue;
+      std::vector<float> values(tensor.bytes.size() / sizeof(float));
+      std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+      for (float& value : values) value = larger ? value * factor : value / factor;
+      tensor.bytes = bytes_of_floats(values);
+    }
+    write_plain();
+  }
   void write_again(bool with_quantization = true) { write(float8_.path(), tensors8_, with_quantization); }
 
  private:

@@ -1,5 +1,6 @@
 #include <sched.h>
 
+#include "base/log.h"
 #include "device/module.h"
 #include "model/checkpoint_source.h"
 #include "model/decoder_model.h"
@@ -7,7 +8,8 @@
 namespace levada::model {
 namespace {
 
-constexpr std::int64_t kMinContextTokens = 2;  // one of a prompt, one of its answer
+constexpr const char* kByPage = "fp8_e4m3_page";  // of kv_cache_dtype
+constexpr std::int64_t kMinContextTokens = 2;     // one of a prompt, one of its answer
 
 int available_cores() {
   cpu_set_t set;
@@ -20,9 +22,11 @@ Result<DType> parse_dtype(const std::string& text, const char* option, DType aut
   if (text == "float32") return DType::kF32;
   if (text == "bfloat16") return DType::kBF16;
   if (text == "float16" && cuda) return DType::kF16;
-  if (text == "fp8_e4m3" && cuda && std::string_view(option) == "kv_cache_dtype") return DType::kF8E4M3;
+  const bool kv = std::string_view(option) == "kv_cache_dtype";
+  if (cuda && kv && (text == "fp8_e4m3" || text == kByPage)) return DType::kF8E4M3;
   return invalid_argument("\"" + text + "\" is not supported" + (cuda ? "" : " on the CPU") + "; auto, float32" +
-                              (cuda ? ", float16" : "") + " and bfloat16 are",
+                              (cuda ? ", float16" : "") + (cuda && kv ? ", fp8_e4m3, fp8_e4m3_page" : "") +
+                              " and bfloat16 are",
                           option);
 }
 
@@ -87,16 +91,22 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, con
   LEVADA_ASSIGN_OR_RETURN(const DType weights,
                           parse_dtype(options.dtype, "dtype", stored_dtype(checkpoint, gguf), cuda));
   LEVADA_ASSIGN_OR_RETURN(const DType kv, parse_dtype(options.kv_cache_dtype, "kv_cache_dtype", weights, cuda));
+  if (!checkpoint.kv_scales().empty() && (kv != DType::kF8E4M3 || options.kv_cache_dtype == kByPage)) {
+    LEVADA_LOG_INFO("the checkpoint's scales of a float8 KV cache are not used: --kv-cache-dtype is ",
+                    options.kv_cache_dtype);
+  }
   auto host = std::make_unique<HostKernels>(options.threads > 0 ? options.threads : available_cores());
   core::ModelInfo info = describe(checkpoint, path.string(), options, weights);
   if (cuda) {
     if (kv != weights && kv != DType::kF8E4M3) {
-      return invalid_argument("on CUDA the KV cache has the weights' type or fp8_e4m3", "kv_cache_dtype");
+      return invalid_argument("on CUDA the KV cache has the weights' type, fp8_e4m3 or fp8_e4m3_page",
+                              "kv_cache_dtype");
     }
     CheckpointSource source(checkpoint, std::move(info), host->pool);
     return make_cuda_model(source,
                            {.dtype = weights,
                             .f8_kv = kv == DType::kF8E4M3,
+                            .f8_page_scales = options.kv_cache_dtype == kByPage,
                             .page_size_tokens = options.page_size_tokens,
                             .warmup_folder = options.warmup_folder},
                            device);

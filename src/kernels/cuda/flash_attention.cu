@@ -147,7 +147,7 @@ Status FlashAttention::plan(const PagedBatch& batch, std::int32_t padded_rows, d
 }
 
 Status FlashAttention::run(const TensorView& q, const TensorView& k_plane, const TensorView& v_plane, float scale,
-                           const TensorView& out, cudaStream_t stream) {
+                           const TensorView& out, cudaStream_t stream, const KvScales& scales) {
   const auto is_plane = [&](const TensorView& view) {
     return view.rank == 4 && view.dtype == (shape_.f8_kv ? DType::kF8E4M3 : shape_.dtype) &&
            view.shape[1] == shape_.page_size && view.shape[2] == shape_.kv_heads && view.shape[3] == shape_.head_dim;
@@ -159,6 +159,8 @@ Status FlashAttention::run(const TensorView& q, const TensorView& k_plane, const
   LEVADA_RETURN_IF_ERROR(
       expect(is_plane(k_plane) && is_plane(v_plane), "flash attention",
              "planes [pages, page_size, kv_heads, head_dim] of q's type, or float8 as the shape says"));
+  LEVADA_RETURN_IF_ERROR(check_scales(scales, k_plane, "flash attention"));
+  LEVADA_RETURN_IF_ERROR(expect(!scales.by_page(), "flash attention", "one pair of scales for all pages"));
   const std::int64_t width = std::int64_t{shape_.heads} * shape_.head_dim;
   LEVADA_RETURN_IF_ERROR(expect(out.rank == 2 && out.dtype == shape_.dtype && out.shape[0] == plan_->rows &&
                                     out.shape[1] == width && out.strides[0] == width,
@@ -168,7 +170,8 @@ Status FlashAttention::run(const TensorView& q, const TensorView& k_plane, const
                        .k_plane = k_plane,
                        .v_plane = v_plane,
                        .out = out,
-                       .scale = scale,
+                       .scale = scale * scales.k,
+                       .v_scale = scales.v,
                        .plan = plan_->info,
                        .requests = plan_->requests,
                        .lists = lists_->data(),

@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "device/device.h"
+#include "kernels/cuda/kv_scales.h"
 #include "kernels/ops.h"
 
 namespace levada::kernels::cuda {
@@ -43,9 +44,9 @@ class FlashAttention {
   Status plan(const PagedBatch& batch, std::int32_t padded_rows, device::Stream& stream, std::int32_t rows_each = 1);
 
   // q: T [R, heads, head_dim], rows may be strided; planes T (or f8_e4m3) [pages, page_size, kv_heads, head_dim], contiguous; out
-  // T [R, heads * head_dim], contiguous. R is the plan's rows.
+  // T [R, heads * head_dim], contiguous. R is the plan's rows. FlashInfer takes one pair of scales, none by page.
   Status run(const TensorView& q, const TensorView& k_plane, const TensorView& v_plane, float scale,
-             const TensorView& out, cudaStream_t stream);
+             const TensorView& out, cudaStream_t stream, const KvScales& scales = {});
 
   std::int64_t bytes() const;
 

@@ -13,7 +13,7 @@ namespace levada::kernels::cuda {
 
 struct FlashCall {
   device::TensorView q, k_plane, v_plane, out;
-  float scale;
+  float scale, v_scale;  // of q . k; of what is attended
   flashinfer::PrefillPlanInfo plan;
   std::uint32_t requests;
   void* lists;    // FlashInfer's

@@ -15,8 +15,11 @@
 
 namespace levada::kernels::cuda {
 
+// FlashInfer's variants multiply what they give by a member of this name.
 template <class T, class Kv>
-using FlashParams = flashinfer::BatchPrefillPagedParams<T, Kv, T, std::int32_t>;
+struct FlashParams : flashinfer::BatchPrefillPagedParams<T, Kv, T, std::int32_t> {
+  float v_scale = 1;
+};
 
 template <class T, class Kv>
 FlashParams<T, Kv> flash_params(const FlashCall& call) {
@@ -40,6 +43,7 @@ FlashParams<T, Kv> flash_params(const FlashCall& call) {
   params.q_stride_h = static_cast<std::int32_t>(call.q.strides[1]);
   params.window_left = -1;
   params.sm_scale = call.scale;
+  params.v_scale = call.v_scale;
   params.rope_rcp_scale = params.rope_rcp_theta = 1.0f;
   params.request_indices = list(ints, call.plan.request_indices_offset);
   params.qo_tile_indices = list(ints, call.plan.qo_tile_indices_offset);

@@ -66,6 +66,7 @@ Status CudaLayers::layer(int layer, const StepArrays& arrays, std::int32_t rows,
                           DeviceKind::kCuda);
   };
   const TensorView k_plane = plane(0), v_plane = plane(1);
+  const cuda::KvScales scales = kv_scales(layer, pool);
 
   LEVADA_RETURN_IF_ERROR(linears_.run(into_qkv, stream));
   LEVADA_RETURN_IF_ERROR(cuda::rope_append({.qkv = qkv,
@@ -79,17 +80,27 @@ Status CudaLayers::layer(int layer, const StepArrays& arrays, std::int32_t rows,
                                             .positions = ints(arrays.positions, rows),
                                             .slots = ints(arrays.slots, rows),
                                             .k_plane = k_plane,
-                                            .v_plane = v_plane},
+                                            .v_plane = v_plane,
+                                            .scales = scales},
                                            stream));
   TensorView q = TensorView::of(qkv.data, dtype_, {rows, config_.heads, config_.head_dim}, DeviceKind::kCuda);
   q.strides[0] = qkv.strides[0];
   const float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
   const cuda::AttentionRows where{arrays.lengths, arrays.table_first, arrays.block_tables};
-  LEVADA_RETURN_IF_ERROR(flash != nullptr ? flash->run(q, k_plane, v_plane, scale, attended, stream)
-                                          : attention_.run(q, where, k_plane, v_plane, scale, attended, stream));
+  LEVADA_RETURN_IF_ERROR(flash != nullptr
+                             ? flash->run(q, k_plane, v_plane, scale, attended, stream, scales)
+                             : attention_.run(q, where, k_plane, v_plane, scale, attended, stream, scales));
   LEVADA_RETURN_IF_ERROR(linears_.run(from_attention, stream));
   LEVADA_RETURN_IF_ERROR(linears_.run(gate_up_call(w, rows), stream));
   return linears_.run(down_call(w, rows), stream);
+}
+
+cuda::KvScales CudaLayers::kv_scales(int layer, const PagedKvPool& pool) const {
+  const std::vector<core::KvPlane>& planes = pool.layout().planes();
+  if (planes.size() > 2) return {.k = 1, .v = 1, .page = pool.plane(2, layer)};
+  if (planes.front().scaled_by.empty()) return {};
+  const LayerKvScales& own = weights_.layers[static_cast<std::size_t>(layer)].kv_scales;
+  return {.k = own.k, .v = own.v, .page = {}};
 }
 
 cuda::LinearCall CudaLayers::qkv_call(const CudaLayerWeights& w, std::int64_t rows) const {

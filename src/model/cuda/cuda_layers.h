@@ -51,6 +51,8 @@ class CudaLayers {
         linears_(linears),
         attention_(attention) {}
   device::TensorView rows_of(const device::DeviceBuffer& buffer, std::int64_t rows, std::int64_t width) const;
+  // What the pool's layout says the numbers of a layer's planes are multiplied by.
+  kernels::cuda::KvScales kv_scales(int layer, const PagedKvPool& pool) const;
   // The products, over the first rows of the activations.
   kernels::cuda::LinearCall qkv_call(const CudaLayerWeights& w, std::int64_t rows) const;
   kernels::cuda::LinearCall o_call(const CudaLayerWeights& w, std::int64_t rows) const;

@@ -30,6 +30,12 @@ constexpr std::int64_t kMaxSamplingIds = 4 << 20;  // histories and banned ids o
 // Decode rows that are fewer, or whose contexts are shorter on average, are faster one by one.
 constexpr std::int32_t kMinFlashRows = 16, kMinFlashTokens = 512;
 
+KvScaling scaling_of(const DecoderSource& source, const CudaModelOptions& options) {
+  if (!options.f8_kv) return KvScaling::kNone;
+  if (options.f8_page_scales) return KvScaling::kPage;
+  return source.kv_scales().empty() ? KvScaling::kNone : KvScaling::kLayer;
+}
+
 class CudaModel final : public Model {
  public:
   CudaModel(DecoderSource& source, const CudaModelOptions& options, device::Device& device)
@@ -37,7 +43,9 @@ class CudaModel final : public Model {
         info_(source.info()),
         options_(options),
         device_(device),
-        layout_(gqa_layout(config_, options.f8_kv ? DType::kF8E4M3 : options.dtype, options.page_size_tokens)) {}
+        scaling_(scaling_of(source, options)),
+        layout_(
+            gqa_layout(config_, options.f8_kv ? DType::kF8E4M3 : options.dtype, options.page_size_tokens, scaling_)) {}
 
   Status open(DecoderSource& source);
 
@@ -47,7 +55,7 @@ class CudaModel final : public Model {
   std::string backend() const override {
     return "cuda " + device_.name() + ", " + std::to_string(row_graphs_.size() + flash_graphs_.size()) +
            " decode graphs" + (weights_.f8_inputs() > 0 ? ", float8 weights" : "") +
-           (options_.f8_kv ? ", float8 KV cache" : "");
+           (options_.f8_kv ? ", float8 KV cache " + scaling_name() : "");
   }
   bool runs_ahead() const override { return true; }
   Status health() const override { return device_.health(); }
@@ -57,6 +65,12 @@ class CudaModel final : public Model {
 
  private:
   friend class CudaForward;
+  std::string scaling_name() const {
+    if (scaling_ == KvScaling::kPage) return "with scales of each page";
+    return scaling_ == KvScaling::kLayer ? "with the checkpoint's scales" : "without scales";
+  }
+  // Where there is such a kernel; else says so.
+  Status make_flash();
   cudaStream_t stream() const { return static_cast<cudaStream_t>(stream_->native_handle()); }
   // The rows of the graph that can run this plan, or 0.
   std::int32_t graph_rows(const core::StepPlan& plan, const KvPool& pool) const;
@@ -87,6 +101,7 @@ class CudaModel final : public Model {
   const core::ModelInfo info_;
   const CudaModelOptions options_;
   device::Device& device_;
+  const KvScaling scaling_;
   const core::KvLayout layout_;
   std::unique_ptr<device::Stream> stream_;
   CudaWeights weights_;
@@ -215,25 +230,7 @@ Status CudaModel::open(DecoderSource& source) {
   LEVADA_ASSIGN_OR_RETURN(attention_, cuda::PagedAttention::create(
                                           device_, static_cast<int>(config_.heads), static_cast<int>(config_.kv_heads),
                                           static_cast<int>(config_.head_dim), std::max(options_.max_graph_rows, 1)));
-  cuda::FlashShape shape{.heads = static_cast<int>(config_.heads),
-                         .kv_heads = static_cast<int>(config_.kv_heads),
-                         .head_dim = static_cast<int>(config_.head_dim),
-                         .page_size = options_.page_size_tokens,
-                         .dtype = options_.dtype,
-                         .max_rows = kMaxStepRows,
-                         .max_padded_rows = 0,
-                         .max_pages = kMaxTableEntries,
-                         .f8_kv = options_.f8_kv};
-  if (cuda::FlashAttention::supports(shape)) {
-    LEVADA_ASSIGN_OR_RETURN(flash_, cuda::FlashAttention::create(device_, shape));
-    shape.max_rows = shape.max_padded_rows = std::max(options_.max_graph_rows, 1);
-    LEVADA_ASSIGN_OR_RETURN(decode_flash_, cuda::FlashAttention::create(device_, shape));
-  } else {
-    LEVADA_LOG_WARNING(
-        "prompts are attended row by row, slowly: the tensor-core kernel takes bfloat16, float16 and heads of 64 or "
-        "128 over a KV cache of the same type (bfloat16 over float8, too), not ",
-        to_string(options_.dtype), " and ", config_.head_dim, options_.f8_kv ? " over float8" : "");
-  }
+  LEVADA_RETURN_IF_ERROR(make_flash());
   LEVADA_ASSIGN_OR_RETURN(eager_layers_, CudaLayers::make(config_, weights_, options_.dtype, kMaxStepRows, *linears_,
                                                           *attention_, device_));
   LEVADA_ASSIGN_OR_RETURN(graph_layers_,
@@ -253,8 +250,39 @@ Status CudaModel::open(DecoderSource& source) {
         plans, warm_up(options_.warmup_folder, warmup_key(config_, options_.dtype, device_.name()),
                        options_.max_graph_rows, *eager_layers_, *linears_, logits_of(kMaxSamples), stream()));
   }
+  if (options_.f8_kv && scaling_ == KvScaling::kNone) {
+    LEVADA_LOG_INFO("the checkpoint has no scales for its float8 KV cache: numbers beyond 448 saturate");
+  }
   LEVADA_LOG_INFO("CUDA start: weights ", weights_time, ", workspaces ", workspaces_time, ", product plans ", lap(),
                   " (", plans.from_manifest, " plans from manifest, ", plans.measured, " measured)");
+  return {};
+}
+
+Status CudaModel::make_flash() {
+  cuda::FlashShape shape{.heads = static_cast<int>(config_.heads),
+                         .kv_heads = static_cast<int>(config_.kv_heads),
+                         .head_dim = static_cast<int>(config_.head_dim),
+                         .page_size = options_.page_size_tokens,
+                         .dtype = options_.dtype,
+                         .max_rows = kMaxStepRows,
+                         .max_padded_rows = 0,
+                         .max_pages = kMaxTableEntries,
+                         .f8_kv = options_.f8_kv};
+  if (scaling_ == KvScaling::kPage) {
+    LEVADA_LOG_WARNING(
+        "prompts are attended row by row, slowly: the tensor-core kernel takes no scales of each page of the KV cache");
+    return {};
+  }
+  if (!cuda::FlashAttention::supports(shape)) {
+    LEVADA_LOG_WARNING(
+        "prompts are attended row by row, slowly: the tensor-core kernel takes bfloat16, float16 and heads of 64 or "
+        "128 over a KV cache of the same type (bfloat16 over float8, too), not ",
+        to_string(options_.dtype), " and ", config_.head_dim, options_.f8_kv ? " over float8" : "");
+    return {};
+  }
+  LEVADA_ASSIGN_OR_RETURN(flash_, cuda::FlashAttention::create(device_, shape));
+  shape.max_rows = shape.max_padded_rows = std::max(options_.max_graph_rows, 1);
+  LEVADA_ASSIGN_OR_RETURN(decode_flash_, cuda::FlashAttention::create(device_, shape));
   return {};
 }
 

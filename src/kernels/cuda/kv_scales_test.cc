@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/expand.h"
 #include "kernels/cuda/flash_attention.h"
 #include "kernels/cuda/gpu_tensors.h"
 #include "kernels/cuda/gpu_test_device.h"
@@ -181,12 +182,61 @@ TEST(CudaKvScales, PagesCarryTheirScalesToOtherPlaces) {
   };
   const auto from = planes_of(prompt), into = planes_of(other);
   auto ids = GpuTensor::ints(prompt.table());
-  auto packed = GpuTensor(DType::kI32, {packed_page_bytes(from) * prompt.pages / 4}, 0, [](std::int64_t) { return 0.0f; });
+  auto packed =
+      GpuTensor(DType::kI32, {packed_page_bytes(from) * prompt.pages / 4}, 0, [](std::int64_t) { return 0.0f; });
   const auto count = static_cast<std::int32_t>(prompt.pages);
   expect_ok(gather_pages(from, ids.view().as<std::int32_t>(), count, packed.view().data, nullptr));
   expect_ok(scatter_pages(into, ids.view().as<std::int32_t>(), count, packed.view().data, nullptr));
   EXPECT_EQ(other.meaning(other.k, 0), prompt.meaning(prompt.k, 0));
   EXPECT_EQ(other.meaning(other.v, 1), prompt.meaning(prompt.v, 1));
+}
+
+TEST(CudaKvScales, ExpandedPagesAreWhatTheirNumbersMeanForEveryShape) {
+  for (unsigned seed = 1; seed <= 8; ++seed) {
+    std::mt19937 bits(seed);
+    const Shape shape{2, static_cast<int>(1 + bits() % 5), std::array{64, 128, 80}[bits() % 3], 1 << bits() % 6};
+    const DType dtype = seed % 2 == 0 ? DType::kBF16 : DType::kF16;
+    Prompt prompt(shape, dtype, 1 + static_cast<std::int64_t>(bits() % 200), seed, 10);
+    prompt.append(prompt.span(0, prompt.tokens), prompt.by_page());
+    const std::int64_t numbers = prompt.k.view().elements() / prompt.pages;
+    std::vector<std::int32_t> which = prompt.table();  // in their order, some twice, one that there isn't
+    which.insert(which.begin() + 1, {which[0], static_cast<std::int32_t>(prompt.pages)});
+    auto ids = GpuTensor::ints(which);
+    const std::vector<std::int64_t> room{prompt.pages + 3, shape.page_size, shape.kv_heads, shape.head_dim};
+    auto k = GpuTensor::unwritten(dtype, room), v = GpuTensor::unwritten(dtype, room);
+    expect_ok(expand_pages({prompt.k, prompt.v, prompt.page_scales, ids, k, v}, nullptr));
+    for (const int half : {0, 1}) {
+      const std::vector<float> meaning = half == 0 ? prompt.meaning(prompt.k, 0) : prompt.meaning(prompt.v, 1);
+      const std::vector<float> got = half == 0 ? k.floats() : v.floats();
+      for (std::int64_t i = 0; i < prompt.pages + 3; ++i) {
+        const auto at = got.begin() + i * numbers;
+        if (i == 2 || i == prompt.pages + 2) {
+          EXPECT_TRUE(std::all_of(at, at + numbers, [](float x) { return std::isnan(x); })) << "not written";
+          continue;
+        }
+        const auto from = meaning.begin() + which[static_cast<std::size_t>(i)] * numbers;
+        expect_close({at, at + numbers}, {from, from + numbers}, rounding(dtype), 1e-3, "page " + std::to_string(i));
+      }
+    }
+    EXPECT_TRUE(k.guards_hold() && v.guards_hold());
+  }
+}
+
+TEST(CudaKvScales, ExpandingIntoLessRoomOrOtherTypesIsRefused) {
+  Prompt prompt({2, 1, 64, 4}, DType::kBF16, 9, 1);
+  auto ids = GpuTensor::ints({0, 1, 2});
+  auto k = GpuTensor::unwritten(DType::kBF16, {3, 4, 1, 64}), less = GpuTensor::unwritten(DType::kBF16, {2, 4, 1, 64}),
+       wide = GpuTensor::unwritten(DType::kF32, {3, 4, 1, 64}),
+       none = GpuTensor::unwritten(DType::kF32, {2, kPageScales});
+  const auto refused = [](const ExpandPages& call) {
+    return expand_pages(call, nullptr).code() == StatusCode::kInvalidArgument;
+  };
+  EXPECT_FALSE(refused({prompt.k, prompt.v, prompt.page_scales, ids, k, k}));
+  EXPECT_TRUE(refused({prompt.k, prompt.v, prompt.page_scales, ids, k, less}));
+  EXPECT_TRUE(refused({prompt.k, prompt.v, prompt.page_scales, ids, wide, wide}));
+  EXPECT_TRUE(refused({k, k, prompt.page_scales, ids, k, k}));
+  EXPECT_TRUE(refused({prompt.k, prompt.v, {}, ids, k, k}));
+  EXPECT_TRUE(refused({prompt.k, prompt.v, none, ids, k, k}));
 }
 
 TEST(CudaKvScales, FirstTokensWithoutSizeGetTheScaleOne) {

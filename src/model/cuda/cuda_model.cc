@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "base/lap.h"
 #include "base/log.h"
@@ -25,6 +26,7 @@ namespace {
 
 constexpr std::int64_t kMaxStepRows = 16'384 + 1024;  // the largest chunk, and decode rows beside it
 constexpr std::int64_t kMaxTableEntries = 1 << 20;
+constexpr std::int32_t kMaxExpandedTokens = 65'536;  // whose pages of a float8 cache are widened for one step
 constexpr std::int64_t kMaxSamples = 1024;
 constexpr std::int64_t kMaxSamplingIds = 4 << 20;  // histories and banned ids of a step
 // Decode rows that are fewer, or whose contexts are shorter on average, are faster one by one.
@@ -69,6 +71,7 @@ class CudaModel final : public Model {
     if (scaling_ == KvScaling::kPage) return "with scales of each page";
     return scaling_ == KvScaling::kLayer ? "with the checkpoint's scales" : "without scales";
   }
+  bool may_expand(const core::StepPlan& plan) const { return plan.block_tables.size() <= expanded_table_.size(); }
   // Where there is such a kernel; else says so.
   Status make_flash();
   cudaStream_t stream() const { return static_cast<cudaStream_t>(stream_->native_handle()); }
@@ -108,6 +111,7 @@ class CudaModel final : public Model {
   std::unique_ptr<cuda::Linears> linears_;
   std::unique_ptr<cuda::PagedAttention> attention_;
   std::unique_ptr<cuda::FlashAttention> flash_, decode_flash_;  // null where there is no such kernel
+  std::vector<std::int32_t> expanded_table_;  // 0, 1, 2 … : widened pages lie as the step names them
   std::unique_ptr<CudaLayers> eager_layers_, graph_layers_;
   StepInputs eager_inputs_, graph_inputs_;
   std::unique_ptr<device::DeviceBuffer> logits_, samples_;  // f32 [kMaxSamples, V], i32 [kMaxSamples]
@@ -233,6 +237,10 @@ Status CudaModel::open(DecoderSource& source) {
   LEVADA_RETURN_IF_ERROR(make_flash());
   LEVADA_ASSIGN_OR_RETURN(eager_layers_, CudaLayers::make(config_, weights_, options_.dtype, kMaxStepRows, *linears_,
                                                           *attention_, device_));
+  if (!expanded_table_.empty()) {
+    LEVADA_RETURN_IF_ERROR(eager_layers_->make_expanded_pages(static_cast<std::int32_t>(expanded_table_.size()),
+                                                              options_.page_size_tokens, device_));
+  }
   LEVADA_ASSIGN_OR_RETURN(graph_layers_,
                           CudaLayers::make(config_, weights_, options_.dtype, std::max(options_.max_graph_rows, 1),
                                            *linears_, *attention_, device_));
@@ -267,12 +275,7 @@ Status CudaModel::make_flash() {
                          .max_rows = kMaxStepRows,
                          .max_padded_rows = 0,
                          .max_pages = kMaxTableEntries,
-                         .f8_kv = options_.f8_kv};
-  if (scaling_ == KvScaling::kPage) {
-    LEVADA_LOG_WARNING(
-        "prompts are attended row by row, slowly: the tensor-core kernel takes no scales of each page of the KV cache");
-    return {};
-  }
+                         .f8_kv = options_.f8_kv && scaling_ != KvScaling::kPage};
   if (!cuda::FlashAttention::supports(shape)) {
     LEVADA_LOG_WARNING(
         "prompts are attended row by row, slowly: the tensor-core kernel takes bfloat16, float16 and heads of 64 or "
@@ -281,6 +284,14 @@ Status CudaModel::make_flash() {
     return {};
   }
   LEVADA_ASSIGN_OR_RETURN(flash_, cuda::FlashAttention::create(device_, shape));
+  if (scaling_ == KvScaling::kPage) {
+    LEVADA_LOG_INFO("the tensor-core kernel takes no scales of each page: it attends prompts over pages widened to ",
+                    to_string(options_.dtype), ", at most ", kMaxExpandedTokens,
+                    " tokens of them a step (larger steps go row by row, slowly); answers go row by row");
+    expanded_table_.resize(static_cast<std::size_t>(kMaxExpandedTokens / options_.page_size_tokens));
+    std::iota(expanded_table_.begin(), expanded_table_.end(), 0);
+    return {};
+  }
   shape.max_rows = shape.max_padded_rows = std::max(options_.max_graph_rows, 1);
   LEVADA_ASSIGN_OR_RETURN(decode_flash_, cuda::FlashAttention::create(device_, shape));
   return {};
@@ -290,7 +301,8 @@ std::vector<MemoryUse> CudaModel::memory() const {
   const auto bytes = [](auto value) { return static_cast<std::int64_t>(value); };
   return {{"weights", weights_.bytes()},
           {"product workspace", bytes(linears_->bytes())},
-          {"attention workspace", bytes(attention_->bytes()) + (flash_ ? flash_->bytes() + decode_flash_->bytes() : 0)},
+          {"attention workspace",
+           bytes(attention_->bytes()) + (flash_ ? flash_->bytes() : 0) + (decode_flash_ ? decode_flash_->bytes() : 0)},
           {"activations", eager_layers_->bytes() + graph_layers_->bytes()},
           {"step inputs", eager_inputs_.bytes() + graph_inputs_.bytes()},
           {"logits and samples", bytes(logits_->size_bytes() + samples_->size_bytes()) + sampler_->bytes()},
@@ -363,7 +375,10 @@ std::int32_t rows_of_each(const core::StepPlan& plan) {
 
 Result<CudaModel::Way> CudaModel::way_of(const core::StepPlan& plan, const PagedKvPool& pool) {
   const std::int32_t rows = graph_rows(plan, pool);
-  if (rows == 0) return Way{.flash = plan.tokens.size() > plan.slices.size() ? flash_.get() : nullptr};
+  if (rows == 0) {
+    const bool chunks = plan.tokens.size() > plan.slices.size();
+    return Way{.flash = chunks && (scaling_ != KvScaling::kPage || may_expand(plan)) ? flash_.get() : nullptr};
+  }
   Way way{.graphs = &row_graphs_, .rows = rows};
   std::int64_t tokens = 0;
   for (const core::PlanSlice& slice : plan.slices) tokens += slice.range.first + slice.range.count;
@@ -436,7 +451,9 @@ Result<std::unique_ptr<Forward>> CudaModel::begin(const core::StepPlan& plan, Kv
       inputs.upload(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(rows), layout_.page_size_tokens(), *stream_));
   LEVADA_RETURN_IF_ERROR(send_sampling(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(plan.samples.size())));
   if (way.flash != nullptr) {
-    LEVADA_RETURN_IF_ERROR(way.flash->plan(geometry.batch(), bucket, *stream_, way.rows_each));
+    kernels::PagedBatch batch = geometry.batch();
+    if (scaling_ == KvScaling::kPage) batch.block_tables = std::span(expanded_table_).first(plan.block_tables.size());
+    LEVADA_RETURN_IF_ERROR(way.flash->plan(batch, bucket, *stream_, way.rows_each));
   }
   return std::unique_ptr<Forward>(std::make_unique<CudaForward>(*this, plan, *own, way, arrays));
 }

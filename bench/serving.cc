@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <span>
 #include <unordered_set>
 
 #include "base/thread.h"
@@ -26,11 +27,11 @@ class Stopwatch final : public core::OutputSink {
   explicit Stopwatch(Captures* captures) : captures_(captures) {}
 
   // Before the requests are submitted.
-  std::future<Result<Timing>> start(std::int32_t requests) {
+  std::future<Result<Timing>> start(std::span<const core::Request> requests) {
     std::lock_guard lock(mutex_);
     waiting_for_first_.clear();
-    for (std::int32_t i = 0; i < requests; ++i) waiting_for_first_.insert(next_id + static_cast<std::uint64_t>(i));
-    open_ = requests;
+    for (const core::Request& request : requests) waiting_for_first_.insert(core::value(request.id));
+    open_ = static_cast<std::int32_t>(requests.size());
     tokens_ = 0;
     timing_ = {};
     failure_ = {};
@@ -167,8 +168,8 @@ Serving::~Serving() { impl_->scheduler.stop(); }  // run() ends, then brain is j
 
 Result<Timing> Serving::run(const Load& load) {
   std::vector<core::Request> requests;
-  auto done = impl_->watch.start(load.requests);
   for (std::int32_t i = 0; i < load.requests; ++i) requests.push_back(impl_->request(load));
+  auto done = impl_->watch.start(requests);
   for (core::Request& request : requests) {
     if (load.captured) {
       impl_->submit_captured(std::move(request));

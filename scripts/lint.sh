@@ -24,6 +24,7 @@ third_party() {
 third_party 'ATen/|torch/|c10/' 'nn|model|train'
 third_party 'boost/asio|boost/beast' 'http'
 third_party 'cuda|cublas|flashinfer/|cute/|cutlass/' '[a-z]+/cuda'
+third_party 'xgrammar/|dlpack/' 'grammar'
 third_party 'yaml-cpp/' 'recipe'
 third_party 'prometheus/' 'base'
 third_party 'spdlog/' 'base'

@@ -52,12 +52,16 @@ if [ ! -e "$cache/complete" ]; then
   say "  test clients (openai, pytest, requests)"
   "$pip" install -q -r scripts/requirements-test.txt 2>&1 | grep -v -e '^torch .* is not installed' -e 'dependency resolver' || true
   "$cache/venv/bin/python" -c 'import openai, pytest, requests'
-  say "  source archives: the Jinja engine, FlashInfer's headers"
-  "$pip" download -q --no-deps --no-binary llama-cpp-python --require-hashes \
+  say "  source archives: the Jinja engine, the grammar engine, FlashInfer's headers"
+  "$pip" download -q --no-deps --no-binary llama-cpp-python,xgrammar --require-hashes \
     -r scripts/requirements-source.txt -d "$cache"
   mkdir "$cache/llama.cpp"
   tar -xzf "$cache"/llama_cpp_python-*.tar.gz -C "$cache/llama.cpp" --strip-components=3 \
     --wildcards '*/vendor/llama.cpp/common/*' '*/vendor/llama.cpp/LICENSE' '*/vendor/llama.cpp/vendor/nlohmann/*'
+  mkdir "$cache/xgrammar"
+  tar -xzf "$cache"/xgrammar-*.tar.gz -C "$cache/xgrammar" --strip-components=1 \
+    --wildcards --no-wildcards-match-slash '*/cpp' '*/include' '*/LICENSE' '*/NOTICE' '*/3rdparty/picojson' \
+    '*/3rdparty/dlpack/include'
   python3 - "$cache"/flashinfer_python-*.whl "$cache/flashinfer" <<'PY'
 import sys, zipfile
 kept = ("include/", "cutlass/include/", "cutlass/tools/util/include/", "cutlass/LICENSE", "cccl/")
@@ -69,7 +73,7 @@ with zipfile.ZipFile(sys.argv[1]) as wheel:
             entry.filename = inside
             wheel.extract(entry, sys.argv[2])
 PY
-  rm "$cache"/llama_cpp_python-*.tar.gz "$cache"/flashinfer_python-*.whl
+  rm "$cache"/llama_cpp_python-*.tar.gz "$cache"/xgrammar-*.tar.gz "$cache"/flashinfer_python-*.whl
   (cd "$cache" && ln -s venv/lib/python3.*/site-packages site-packages)
   touch "$cache/complete"
 else

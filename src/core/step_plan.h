@@ -59,10 +59,9 @@ struct ScoreRow {
   std::int32_t top_logprobs = 0;
 };
 
-// A slice whose hidden states after the final norm go back in the StepResult: all its rows, or the last one.
+// Consecutive rows whose hidden states after the final norm go back in the StepResult.
 struct HiddenRows {
-  std::int32_t slice = 0;  // index into StepPlan::slices
-  bool last_only = false;
+  std::int32_t first_row = 0, count = 0;  // of StepPlan::tokens
 };
 
 // tokens[row] is not known yet: it is the token sampled by sample `previous_sample` of the plan submitted just before.

@@ -102,7 +102,8 @@ class CudaCapture : public testing::TestWithParam<Case> {
                                .layers_count = layers,
                                .final_norm = true});
     }
-    const auto tokens = run_layers(*bench_.model, *bench_.pool, plan, &side.sink());
+    core::StepResult result;
+    const auto tokens = run_layers(*bench_.model, *bench_.pool, plan, &side.sink(), result);
     ASSERT_TRUE(tokens.ok()) << tokens.status().to_string();
     ASSERT_TRUE((*tokens)->wait().ok());
   }

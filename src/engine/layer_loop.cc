@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "engine/wishes.h"
+
 namespace levada::engine {
 namespace {
 
@@ -75,7 +77,8 @@ Status fill_future_tokens(core::StepPlan& plan, std::span<const core::Token> pre
 }
 
 Result<std::unique_ptr<model::SampledTokens>> run_layers(model::Model& model, model::KvPool& pool,
-                                                         const core::StepPlan& plan, capture::RowSink* rows) {
+                                                         const core::StepPlan& plan, capture::RowSink* rows,
+                                                         core::StepResult& result) {
   LEVADA_CHECK(rows != nullptr || plan.captures.empty(), "captured rows have somewhere to go");
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<model::Forward> forward, model.begin(plan, pool));
   if (plan.captures.empty()) {
@@ -88,7 +91,7 @@ Result<std::unique_ptr<model::SampledTokens>> run_layers(model::Model& model, mo
     }
     LEVADA_RETURN_IF_ERROR(capture_rows(*forward, plan, capture::kFinalNorm, *rows));
   }
-  return forward->sample();
+  return has_wishes(plan) ? sample_with_wishes(*forward, plan, result) : forward->sample();
 }
 
 }  // namespace levada::engine

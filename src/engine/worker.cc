@@ -12,7 +12,7 @@ namespace levada::engine {
 
 struct Worker::Impl {
   struct Started {
-    core::StepId step{};
+    core::StepResult result;  // all but the tokens
     Result<std::unique_ptr<model::SampledTokens>> tokens;
   };
 
@@ -23,7 +23,10 @@ struct Worker::Impl {
     std::vector<std::unique_ptr<core::StepPlan>> plans;
     while (mailbox.take(plans)) {
       for (auto& plan : plans) {
-        Started step{plan->step, start(*plan)};
+        core::StepResult result;
+        result.step = plan->step;
+        auto tokens = start(*plan, result);
+        Started step{std::move(result), std::move(tokens)};
         if (model->runs_ahead()) {
           started.push(std::move(step));
         } else {
@@ -43,18 +46,17 @@ struct Worker::Impl {
     }
   }
 
-  Result<std::unique_ptr<model::SampledTokens>> start(core::StepPlan& plan) {
+  Result<std::unique_ptr<model::SampledTokens>> start(core::StepPlan& plan, core::StepResult& result) {
     try {
       if (!model->runs_ahead()) LEVADA_RETURN_IF_ERROR(fill_future_tokens(plan, previous_samples));
-      return run_layers(*model, *pool, plan, rows);
+      return run_layers(*model, *pool, plan, rows, result);
     } catch (const std::exception& failure) {  // memory, mostly: torch's own exceptions end in model
       return internal_error(std::string("the step failed: ") + failure.what());
     }
   }
 
   void deliver(Started& step) {
-    core::StepResult result;
-    result.step = step.step;
+    core::StepResult& result = step.result;
     Result<std::vector<core::Token>> sampled =
         step.tokens.ok() ? step.tokens.value()->wait() : Result<std::vector<core::Token>>(step.tokens.status());
     if (sampled.ok()) {

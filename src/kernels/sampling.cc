@@ -283,6 +283,29 @@ double uniform(std::uint64_t seed, std::int32_t position) {
   return static_cast<double>(bits) * 0x1.0p-53;
 }
 
+double log_mass(std::span<const float> logits) {
+  float lanes[kLanes];
+  std::fill(std::begin(lanes), std::end(lanes), kMinusInfinity);
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    lanes[i % kLanes] = logits[i] > lanes[i % kLanes] ? logits[i] : lanes[i % kLanes];
+  }
+  const float largest = *std::max_element(std::begin(lanes), std::end(lanes));
+  if (!(largest > kMinusInfinity)) return kMinusInfinity;
+  std::vector<float>& weights = scratch().weights;
+  weights.assign(logits.begin(), logits.end());
+  to_weights(weights, largest, 1.0f);
+  return largest + std::log(mass_of(weights));
+}
+
+std::vector<std::int32_t> largest_logits(std::span<const float> logits, std::size_t count) {
+  std::vector<Candidate> kept;
+  if (count > 0) keep_top_k(logits, std::min(count, logits.size()), kept);
+  std::sort(kept.begin(), kept.end(), better);
+  std::vector<std::int32_t> ids;
+  for (const Candidate& candidate : kept) ids.push_back(candidate.id);
+  return ids;
+}
+
 std::int32_t sample_token(const TensorView& view, const SampleParams& params) {
   LEVADA_CHECK(view.rank == 1 && view.dtype == DType::kF32 && view.shape[0] >= 1, "logits: f32 [V]");
   const std::span<float> logits(view.as<float>(), static_cast<std::size_t>(view.shape[0]));

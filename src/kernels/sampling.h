@@ -7,6 +7,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "kernels/ops.h"
 
@@ -20,5 +22,10 @@ std::int32_t sample_token(const TensorView& logits, const SampleParams& params);
 
 // Uniform in [0, 1) with 53 random bits: Philox 4x32-10 with key `seed` and counter `position`.
 double uniform(std::uint64_t seed, std::int32_t position);
+
+// Log of the sum of e^logit; NaN counts as -inf.
+double log_mass(std::span<const float> logits);
+// Ids of the `count` largest logits, best first, lower ids first among equals.
+std::vector<std::int32_t> largest_logits(std::span<const float> logits, std::size_t count);
 
 }  // namespace levada::kernels

@@ -293,5 +293,20 @@ TEST(Sample, ABiasIsAddedAfterThePenalties) {
   EXPECT_EQ(sample({1.3f, 1, 50}, params), 0);
 }
 
+TEST(LogMass, IsTheLogOfTheSumOfPowers) {
+  const std::vector<float> logits = random_logits(3, 5000, 3);
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(double{x});
+  EXPECT_NEAR(log_mass(logits), std::log(sum), 1e-6);
+  EXPECT_NEAR(log_mass(std::vector<float>{1000, 1000, kNaN, -kInfinity}), 1000 + std::log(2.0), 1e-6);
+  EXPECT_EQ(log_mass(std::vector<float>{-kInfinity, kNaN}), -kInfinity);
+}
+
+TEST(LargestLogits, AreBestFirstAndLowerIdsFirstAmongEquals) {
+  EXPECT_EQ(largest_logits(std::vector<float>{1, 5, 3, 5, 2}, 3), (std::vector<std::int32_t>{1, 3, 2}));
+  EXPECT_EQ(largest_logits(std::vector<float>{1, 2}, 9), (std::vector<std::int32_t>{1, 0}));
+  EXPECT_TRUE(largest_logits(std::vector<float>{1, 2}, 0).empty());
+}
+
 }  // namespace
 }  // namespace levada::kernels

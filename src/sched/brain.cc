@@ -48,10 +48,10 @@ Status Brain::door(const core::Request& request) const {
   if (request.sampling.max_new_tokens < 0) return invalid_argument("must not be negative", "max_new_tokens");
   if (tokenizer_ == nullptr && !request.sampling.stop.empty())
     return invalid_argument("stop strings need a tokenizer, this server has none", "stop");
-  const auto active = static_cast<std::int64_t>(live_.size()) - waiting_.size();
+  const auto active = static_cast<std::int64_t>(live_.size()) - waiting_requests();
   const std::int64_t room = std::max<std::int64_t>(options_.max_running_requests - active, 0);
-  if (waiting_.size() >= options_.max_queued_requests + room)
-    return resource_exhausted("the queue is full: " + std::to_string(waiting_.size()) + " requests are waiting");
+  if (waiting_requests() >= options_.max_queued_requests + room)
+    return resource_exhausted("the queue is full: " + std::to_string(waiting_requests()) + " requests are waiting");
   return {};
 }
 
@@ -64,7 +64,8 @@ void Brain::submit(core::Request request) {
     deltas_.push_back(std::move(delta));
   };
   if (Status refusal = door(request); !refusal.ok()) return refuse(FinishReason::kError, std::move(refusal));
-  if (request.sampling.max_new_tokens == 0) return refuse(FinishReason::kLength, {});
+  const bool asks_of_prompt = request.logprobs.has_value() || request.hidden != core::HiddenWish::kNone;
+  if (request.sampling.max_new_tokens == 0 && !asks_of_prompt) return refuse(FinishReason::kLength, {});
 
   const core::RequestId id = request.id;
   const std::int32_t room = max_total_tokens(layout_, limits_.context_length_tokens, limits_.total_pages) -
@@ -73,8 +74,45 @@ void Brain::submit(core::Request request) {
   kv::NamespaceRef name_space = tree_.intern(request.cache_namespace);
   auto state = std::make_unique<RequestState>(std::move(request), std::move(name_space), std::move(rules), tokenizer_);
   state->arrival = ++arrivals_;
-  waiting_.push_back(*state);
+  state->priority = priority_of(state->request);
+  if (!hold_for_leader(*state)) waiting_.push_back(*state);
   live_.emplace(id, std::move(state));
+}
+
+std::int64_t Brain::priority_of(const core::Request& request) const {
+  if (!options_.enable_priority_scheduling) return 0;
+  const std::int64_t given = request.priority;
+  return options_.schedule_low_priority_values_first ? -given : given;
+}
+
+bool Brain::hold_for_leader(RequestState& state) {
+  if (!state.request.same_prompt || options_.disable_radix_cache) return false;
+  const auto found = live_.find(*state.request.same_prompt);
+  if (found == live_.end()) return false;
+  RequestState& named = *found->second;
+  // A leader that was aborted has left its followers to one of them.
+  RequestState& leader = named.leader != nullptr ? *named.leader : named;
+  if (leader.computed_tokens >= leader.prompt_tokens()) return false;
+  leader.followers.push_back(&state);
+  followers_.push_back(&state);
+  state.leader = &leader;
+  return true;
+}
+
+// The prompt is computed, or its request has ended before: then the next one computes it for the rest.
+void Brain::release_followers(RequestState& leader, bool computed) {
+  if (leader.followers.empty()) return;
+  std::vector<RequestState*> followers = std::exchange(leader.followers, {});
+  const auto free = computed ? followers.end() : followers.begin() + 1;
+  for (auto it = free; it != followers.end(); ++it) (*it)->leader = followers.front();
+  if (!computed) followers.front()->followers.assign(free, followers.end());
+  // They have waited since their leader came.
+  for (auto it = free; it != followers.begin();) {
+    RequestState& state = **--it;
+    state.leader = nullptr;
+    std::erase(followers_, &state);
+    waiting_.push_front(state);
+  }
 }
 
 void Brain::abort(core::RequestId id, const Status& why) {
@@ -100,9 +138,10 @@ std::vector<RequestState*> Brain::live_by_arrival() const {
 
 void Brain::flush_cache(std::function<void(Status)> done) {
   if (!live_.empty()) {
-    return done({StatusCode::kFailedPrecondition,
-                 "the cache can't be flushed: " + std::to_string(live_.size() - waiting_.size()) +
-                     " requests are running, " + std::to_string(waiting_.size()) + " are waiting"});
+    return done(
+        {StatusCode::kFailedPrecondition,
+         "the cache can't be flushed: " + std::to_string(static_cast<std::int64_t>(live_.size()) - waiting_requests()) +
+             " requests are running, " + std::to_string(waiting_requests()) + " are waiting"});
   }
   flushes_.push_back(std::move(done));
   flush_when_drained();
@@ -117,7 +156,7 @@ void Brain::flush_when_drained() {
 
 Snapshot Brain::snapshot() const {
   Snapshot snapshot;
-  snapshot.waiting = waiting_.size();
+  snapshot.waiting = static_cast<std::int32_t>(waiting_requests());
   snapshot.prefilling = chunked_ != nullptr ? 1 : 0;
   snapshot.running = static_cast<std::int32_t>(running_.size());
   snapshot.total_pages = pool_.total_pages();
@@ -143,7 +182,7 @@ Status Brain::audit() const {
   for (const auto& [id, state] : live_) LEVADA_RETURN_IF_ERROR(visit(*state));
   for (const auto& state : draining_) LEVADA_RETURN_IF_ERROR(visit(*state));
   LEVADA_RETURN_IF_ERROR(kv::audit(pool_, tree_, leases));
-  const auto listed = static_cast<std::size_t>(waiting_.size()) + running_.size() + (chunked_ != nullptr ? 1 : 0);
+  const auto listed = static_cast<std::size_t>(waiting_requests()) + running_.size() + (chunked_ != nullptr ? 1 : 0);
   if (listed != live_.size()) return internal_error("a live request is in no queue, or in two");
   if (idle() && draining_.empty() && tree_.evictable_pages() != tree_.cached_pages())
     return internal_error("cached pages are locked though no request lives");
@@ -157,8 +196,8 @@ void Brain::publish_metrics() {
   const double total = page * pool_.total_pages();
   const double available = page * pool_.free_pages(), evictable = page * tree_.evictable_pages();
   const double used = total - available - evictable;
-  metrics_.running_requests.set(static_cast<double>(live_.size()) - waiting_.size());
-  metrics_.queued_requests.set(waiting_.size());
+  metrics_.running_requests.set(static_cast<double>(live_.size()) - static_cast<double>(waiting_requests()));
+  metrics_.queued_requests.set(static_cast<double>(waiting_requests()));
   metrics_.available_tokens.set(available);
   metrics_.evictable_tokens.set(evictable);
   metrics_.used_tokens.set(used);

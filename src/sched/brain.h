@@ -64,10 +64,18 @@ class Brain {
  private:
   // Why a request is refused at the door; ok to let it in.
   Status door(const core::Request& request) const;
+  std::int64_t priority_of(const core::Request& request) const;
   void flush_when_drained();
   std::vector<RequestState*> live_by_arrival() const;
 
+  // n answers to one prompt: all but the first wait for its KV.
+  bool hold_for_leader(RequestState& state);
+  void release_followers(RequestState& leader, bool computed);
+  std::int64_t waiting_requests() const { return waiting_.size() + static_cast<std::int64_t>(followers_.size()); }
+
   // Planning.
+  void preempt_for_head();
+  void run(RequestState& state);
   void make_room();
   bool obtain_page(RequestState& state);
   std::optional<kv::PageLease> allocate(std::int32_t pages);
@@ -87,14 +95,18 @@ class Brain {
   // Results.
   void apply_row(const FlightRow& row, const core::StepResult& result, const Status& status);
   // False if that was its last token; the state may be gone then.
-  bool accept(RequestState& state, core::Token token);
+  bool accept(RequestState& state, core::Token token, const core::TokenLogprob* logprob);
   static Status guide(const RequestState& state, std::span<const core::Token> kept);
+  // Whether the executor gave all that the flight asked for.
+  static Status complete(const Flight& flight, const core::StepResult& result);
+  // What it said of the row beside its token.
+  static void keep_wishes(const FlightRow& row, const core::StepResult& result);
   // The executor will compute nothing any more: every live request ends with the reason.
   void lose(const Status& why);
   void commit(RequestState& state);
   // The request's last delta; it gets no further plan.
   void finish(RequestState& state, core::Finish finish, core::OutputDelta delta);
-  void leave_queues(const RequestState& state);
+  void leave_queues(RequestState& state);
   void retire(const RequestState& state);
   core::OutputDelta delta_of(const RequestState& state) const;
 
@@ -116,8 +128,9 @@ class Brain {
   std::unordered_map<core::RequestId, std::unique_ptr<RequestState>> live_;
   std::vector<std::unique_ptr<RequestState>> draining_;
   WaitingQueue waiting_;
-  std::vector<RequestState*> running_;  // in order of admission
-  RequestState* chunked_ = nullptr;     // the one that is prefilling
+  std::vector<RequestState*> followers_;  // of a leader whose prompt isn't computed; in no queue
+  std::vector<RequestState*> running_;    // by priority, then in order of admission
+  RequestState* chunked_ = nullptr;       // the one that is prefilling
   std::deque<Flight> flights_;
   PlanBuilder builder_;
 
@@ -125,6 +138,7 @@ class Brain {
   std::vector<RequestState*> decode_rows_;
   std::vector<PrefillRow> prefill_rows_;
   bool pages_short_ = false;
+  bool head_refused_ = false;  // by the last admission, for want of slots or pages
   std::int64_t admitted_input_tokens_ = 0, admitted_cached_tokens_ = 0;
 
   std::vector<core::OutputDelta> deltas_;

@@ -17,14 +17,34 @@ void Brain::apply(const core::StepResult& result) {
   const Flight flight = std::move(flights_.front());
   flights_.pop_front();
   Status status = result.status;
-  if (status.ok() && static_cast<std::int32_t>(result.sampled.size()) != flight.samples)
-    status = internal_error("the executor returned " + std::to_string(result.sampled.size()) + " tokens for " +
-                            std::to_string(flight.samples) + " samples");
+  if (status.ok()) status = complete(flight, result);
   deltas_.reserve(deltas_.size() + flight.rows.size());
   for (const FlightRow& row : flight.rows) apply_row(row, result, status);
   if (result.executor_lost) lose(status);
   if (status.ok()) throughput_.add(flight.samples, clock_.now_us());
   flush_when_drained();
+}
+
+Status Brain::complete(const Flight& flight, const core::StepResult& result) {
+  const auto count = [](const auto& given) { return static_cast<std::int32_t>(given.size()); };
+  if (count(result.sampled) != flight.samples)
+    return internal_error("the executor returned " + std::to_string(result.sampled.size()) + " tokens for " +
+                          std::to_string(flight.samples) + " samples");
+  if ((flight.logprobs && count(result.sampled_logprobs) != flight.samples) || count(result.scored) != flight.scores ||
+      count(result.hidden) != flight.hidden)
+    return internal_error("the executor left out log probabilities or hidden states");
+  return {};
+}
+
+void Brain::keep_wishes(const FlightRow& row, const core::StepResult& result) {
+  RequestState& state = *row.state;
+  const auto scores =
+      std::span(result.scored)
+          .subspan(static_cast<std::size_t>(row.scores_first), static_cast<std::size_t>(row.scores_count));
+  state.fresh_scores.insert(state.fresh_scores.end(), scores.begin(), scores.end());
+  if (row.hidden < 0) return;
+  const std::vector<float>& hidden = result.hidden[static_cast<std::size_t>(row.hidden)];
+  state.fresh_hidden.insert(state.fresh_hidden.end(), hidden.begin(), hidden.end());
 }
 
 void Brain::apply_row(const FlightRow& row, const core::StepResult& result, const Status& status) {
@@ -42,17 +62,29 @@ void Brain::apply_row(const FlightRow& row, const core::StepResult& result, cons
   }
   const bool was_prefill = state.computed_tokens < state.input_tokens;
   state.computed_tokens = row.end_tokens;
+  keep_wishes(row, result);
   if (was_prefill) commit(state);
-  if (row.sample >= 0 && !accept(state, result.sampled[static_cast<std::size_t>(row.sample)])) return;
+  if (state.computed_tokens >= state.prompt_tokens()) release_followers(state, true);
+  if (row.sample >= 0) {
+    const auto sample = static_cast<std::size_t>(row.sample);
+    const bool told = state.request.logprobs.has_value();
+    if (!accept(state, result.sampled[sample], told ? &result.sampled_logprobs[sample] : nullptr)) return;
+  }
   if (state.retract_pending && state.plans_in_flight == 0) complete_retraction(state);
 }
 
-bool Brain::accept(RequestState& state, core::Token token) {
+bool Brain::accept(RequestState& state, core::Token token, const core::TokenLogprob* logprob) {
   core::OutputDelta delta = delta_of(state);
+  delta.prompt_logprobs = std::exchange(state.fresh_scores, {});
+  delta.hidden = std::exchange(state.fresh_hidden, {});
   if (token < 0 || token >= limits_.vocab_size) {
     state.may_commit = false;
     Status broken = internal_error("the model returned token id " + std::to_string(token) + ", outside the vocabulary");
     finish(state, Finish{FinishReason::kError, {}, std::move(broken)}, std::move(delta));
+    return false;
+  }
+  if (state.prompt_only()) {
+    finish(state, Finish{FinishReason::kLength, {}, {}}, std::move(delta));
     return false;
   }
   const std::span<const core::Token> fresh(&token, 1);
@@ -60,6 +92,7 @@ bool Brain::accept(RequestState& state, core::Token token) {
   const auto kept = fresh.first(static_cast<std::size_t>(verdict.cut));
   state.tokens.insert(state.tokens.end(), kept.begin(), kept.end());
   delta.token_ids.assign(kept.begin(), kept.end());
+  if (logprob != nullptr && !kept.empty()) delta.logprobs.push_back(*logprob);
   delta.completion_tokens = state.produced();
   if (Status guided = guide(state, kept); !guided.ok()) verdict.finish = Finish{FinishReason::kError, {}, guided};
   if (verdict.finish) {
@@ -97,6 +130,7 @@ void Brain::lose(const Status& why) {
 void Brain::finish(RequestState& state, Finish finish, core::OutputDelta delta) {
   delta.finish = std::move(finish);
   deltas_.push_back(std::move(delta));
+  release_followers(state, false);
   leave_queues(state);
   state.phase = Phase::kDraining;
   const auto it = live_.find(state.request.id);
@@ -105,7 +139,12 @@ void Brain::finish(RequestState& state, Finish finish, core::OutputDelta delta) 
   if (state.plans_in_flight == 0) retire(state);
 }
 
-void Brain::leave_queues(const RequestState& state) {
+void Brain::leave_queues(RequestState& state) {
+  if (state.leader != nullptr) {
+    std::erase(state.leader->followers, &state);
+    std::erase(followers_, &state);
+    state.leader = nullptr;
+  }
   if (state.phase == Phase::kWaiting) waiting_.remove(state);
   if (chunked_ == &state) chunked_ = nullptr;
   if (const auto it = std::find(running_.begin(), running_.end(), &state); it != running_.end()) running_.erase(it);

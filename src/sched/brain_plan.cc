@@ -6,12 +6,20 @@
 #include "sched/brain.h"
 
 namespace levada::sched {
+namespace {
+
+bool runs_before(const RequestState& a, const RequestState& b) {
+  return a.priority != b.priority ? a.priority > b.priority : a.admission < b.admission;
+}
+
+}  // namespace
 
 std::unique_ptr<core::StepPlan> Brain::next_plan() {
   const std::size_t most_in_flight = options_.disable_overlap_schedule ? 1 : 2;
   if (flights_.size() >= most_in_flight || live_.empty()) return nullptr;
   // What came after a flush must not read the cache before it. A flush waits for a plan in flight, so this ends.
   if (!flushes_.empty()) return nullptr;
+  preempt_for_head();
   make_room();
   admit();
   if (decode_rows_.empty() && prefill_rows_.empty()) return nullptr;
@@ -21,7 +29,15 @@ std::unique_ptr<core::StepPlan> Brain::next_plan() {
   return builder_.take_plan();
 }
 
-// Oldest first: a page shortage is paid by the youngest, so the oldest always advances.
+// A waiting request of so much higher priority takes the place of the lowest and youngest one. One at a time: the head is
+// tried again when the victim's pages are back.
+void Brain::preempt_for_head() {
+  if (!std::exchange(head_refused_, false) || waiting_.empty() || running_.empty()) return;
+  RequestState& victim = youngest();
+  if (waiting_.front().priority - victim.priority > options_.priority_scheduling_preemption_threshold) retract(victim);
+}
+
+// Oldest first of the highest priority: a page shortage is paid from the other end, so the first always advances.
 void Brain::make_room() {
   decode_rows_.clear();
   pages_short_ = false;
@@ -50,6 +66,12 @@ bool Brain::obtain_page(RequestState& state) {
   }
 }
 
+void Brain::run(RequestState& state) {
+  state.phase = Phase::kRunning;
+  const auto before = [](const RequestState* a, const RequestState* b) { return runs_before(*a, *b); };
+  running_.insert(std::upper_bound(running_.begin(), running_.end(), &state, before), &state);
+}
+
 std::optional<kv::PageLease> Brain::allocate(std::int32_t pages) {
   if (pool_.free_pages() < pages) tree_.evict(pages - pool_.free_pages());
   return pool_.try_allocate(pages);
@@ -64,10 +86,9 @@ bool Brain::release_is_coming() const {
 }
 
 RequestState& Brain::youngest() const {
-  LEVADA_CHECK(!running_.empty(), "somebody asked for a page");
+  LEVADA_CHECK(!running_.empty(), "somebody runs");
   RequestState* last = running_.back();
-  if (chunked_ != nullptr && chunked_->admission > last->admission) last = chunked_;
-  return *last;
+  return chunked_ != nullptr && runs_before(*last, *chunked_) ? *chunked_ : *last;
 }
 
 void Brain::retract(RequestState& state) {
@@ -137,18 +158,15 @@ bool Brain::continue_chunk(PrefillAdmission& admission) {
   state.pages.grow(std::move(*pages));
   prefill_rows_.push_back({&state, extend});
   if (state.planned_tokens + extend == state.input_tokens) {
-    state.phase = Phase::kRunning;
-    running_.push_back(&state);
     chunked_ = nullptr;
+    run(state);
   }
   return true;
 }
 
-// A cached prefix has KV and no hidden states, so a captured request computes all its rows.
 kv::PrefixMatch Brain::cached_prefix(const RequestState& state) {
-  if (state.request.capture) return {};
-  // At least one token is left to compute: the answer's first token comes from its logits.
-  return tree_.match(state.key(state.known_tokens() - 1));
+  const std::int32_t most = state.first_needed_row();
+  return most > 0 ? tree_.match(state.key(most)) : kv::PrefixMatch{};
 }
 
 bool Brain::admit_head(PrefillAdmission& admission) {
@@ -157,7 +175,12 @@ bool Brain::admit_head(PrefillAdmission& admission) {
   RequestPages pages(tree_, match);  // locked while the policy counts what is evictable
   const AdmissionVerdict verdict = admission.try_add({match.tokens, state.known_tokens(), state.new_tokens_left()},
                                                      pool_.free_pages() + tree_.evictable_pages());
-  if (verdict.extend_tokens == 0) return false;
+  if (verdict.extend_tokens == 0) {
+    const bool coming = chunked_ != nullptr && chunked_->retract_pending;
+    head_refused_ =
+        !coming && std::none_of(running_.begin(), running_.end(), [](auto* s) { return s->retract_pending; });
+    return false;
+  }
   auto own =
       allocate(static_cast<std::int32_t>(pages_to_come(layout_, match.tokens + verdict.extend_tokens, pages.size())));
   LEVADA_CHECK(own.has_value(), "what was admitted has its pages");
@@ -182,8 +205,7 @@ void Brain::on_admitted(RequestState& state, std::int32_t prefix_tokens, std::in
   }
   prefill_rows_.push_back({&state, extend_tokens});
   if (prefix_tokens + extend_tokens == state.input_tokens) {
-    state.phase = Phase::kRunning;
-    running_.push_back(&state);
+    run(state);
   } else {
     state.phase = Phase::kPrefilling;
     chunked_ = &state;

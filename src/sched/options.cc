@@ -20,6 +20,14 @@ void describe(OptionTable& table, Options& options) {
            "prompt tokens per step over all requests when prompts are not chunked")
       .range(1, kMany);
   table.add("schedule_policy", &options.schedule_policy, "order of waiting requests").choices({"fcfs", "lpm"});
+  table.add("enable_priority_scheduling", &options.enable_priority_scheduling,
+            "requests of higher priority are computed first; off: their priorities are ignored");
+  table.add("schedule_low_priority_values_first", &options.schedule_low_priority_values_first,
+            "a smaller number is the higher priority");
+  table
+      .add("priority_scheduling_preemption_threshold", &options.priority_scheduling_preemption_threshold,
+           "a waiting request takes a running one's place if its priority is higher by more than this")
+      .range(0, kMany);
   table
       .add("schedule_conservativeness", &options.schedule_conservativeness,
            "scales the share of their remaining output that running requests are expected to need (0.7 at 1.0)")

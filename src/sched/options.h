@@ -18,6 +18,11 @@ struct Options {
   std::int64_t chunked_prefill_size = 512;  // tokens per step; -1: whole prompts
   std::int64_t max_prefill_tokens = 16384;  // M1 rem_input
   std::string schedule_policy = "fcfs";     // fcfs, lpm
+  // Requests' priorities count; off: they are ignored. Preemption: a waiting request takes the place of a running one
+  // if its priority is higher by more than the threshold.
+  bool enable_priority_scheduling = false;
+  bool schedule_low_priority_values_first = false;
+  std::int64_t priority_scheduling_preemption_threshold = 10;
   // Above 1: admit later, retract less often; below: the other way round.
   double schedule_conservativeness = 1.0;
   bool disable_radix_cache = false;

@@ -1,5 +1,6 @@
 #include "sched/plan_builder.h"
 
+#include <algorithm>
 #include <span>
 
 #include "base/check.h"
@@ -17,7 +18,8 @@ void PlanBuilder::begin(core::StepId step) {
   plan_->samples.reserve(slices_hint_);
   plan_->future_tokens.reserve(slices_hint_);
   plan_->block_tables.reserve(table_hint_);
-  flight_ = Flight{step, 0, {}};
+  flight_ = Flight{};
+  flight_.step = step;
   flight_.rows.reserve(slices_hint_);
 }
 
@@ -64,10 +66,30 @@ void PlanBuilder::add_slice(RequestState& state, std::int32_t count, bool sample
     add_sample(state, slice.range.end(), input_unknown);
   }
   if (state.request.capture) add_capture(*state.request.capture);
+  FlightRow row{.state = &state, .end_tokens = slice.range.end(), .sample = slice.sample_row};
+  add_wishes(state, slice, row);
   plan.slices.push_back(slice);
-  flight_.rows.push_back({&state, slice.range.end(), slice.sample_row});
+  flight_.rows.push_back(row);
   ++state.plans_in_flight;
   state.last_plan = plan.step;
+}
+
+void PlanBuilder::add_wishes(RequestState& state, const core::PlanSlice& slice, FlightRow& row) {
+  core::StepPlan& plan = *plan_;
+  const std::int32_t first = slice.range.first, end = slice.range.end();
+  row.scores_first = flight_.scores;
+  for (std::int32_t p = std::max(first, state.score_from); p < std::min(end, state.score_end); ++p) {
+    plan.scores.push_back(
+        {slice.first_row + p - first, state.tokens[static_cast<std::size_t>(p) + 1], state.request.logprobs->top});
+    state.score_from = p + 1;
+    ++row.scores_count;
+  }
+  flight_.scores += row.scores_count;
+  const std::int32_t from = std::max(first, state.hidden_from), to = std::min(end, state.hidden_end);
+  if (from >= to) return;
+  plan.hidden.push_back({slice.first_row + from - first, to - from});
+  row.hidden = flight_.hidden++;
+  state.hidden_from = to;
 }
 
 // For the slice about to be added.
@@ -90,6 +112,10 @@ void PlanBuilder::add_sample(RequestState& state, std::int32_t position, bool in
   row.min_p = sampling.min_p;
   row.top_k = sampling.top_k;
   row.seed = sampling.seed;
+  if (state.request.logprobs) {
+    row.top_logprobs = state.request.logprobs->top;
+    flight_.logprobs = true;
+  }
   if (sampling.penalised()) add_history(state, input_unknown, row);
   add_constraints(state, position, row);
   state.last_sample = flight_.samples++;

@@ -17,13 +17,16 @@ namespace levada::sched {
 
 struct FlightRow {
   RequestState* state = nullptr;
-  std::int32_t end_tokens = 0;  // KV is written up to here
-  std::int32_t sample = -1;     // index into StepResult::sampled, -1: none
+  std::int32_t end_tokens = 0;                      // KV is written up to here
+  std::int32_t sample = -1;                         // index into StepResult::sampled, -1: none
+  std::int32_t scores_first = 0, scores_count = 0;  // in StepResult::scored
+  std::int32_t hidden = -1;                         // index into StepResult::hidden, -1: none
 };
 
 struct Flight {
   core::StepId step{};
-  std::int32_t samples = 0;
+  std::int32_t samples = 0, scores = 0, hidden = 0;
+  bool logprobs = false;  // of the sampled tokens
   std::vector<FlightRow> rows;
 };
 
@@ -41,6 +44,8 @@ class PlanBuilder {
 
  private:
   void add_slice(RequestState& state, std::int32_t count, bool sample);
+  // What is wanted of the slice beside its token.
+  void add_wishes(RequestState& state, const core::PlanSlice& slice, FlightRow& row);
   void add_capture(const core::CaptureRequest& capture);
   void add_sample(RequestState& state, std::int32_t position, bool input_unknown);
   void add_history(const RequestState& state, bool input_unknown, core::SampleRow& row);

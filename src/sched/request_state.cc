@@ -1,6 +1,7 @@
 #include "sched/request_state.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -10,6 +11,17 @@ RequestState::RequestState(core::Request the_request, kv::NamespaceRef ns, StopR
                            const text::Tokenizer* tokenizer)
     : request(std::move(the_request)), name_space(std::move(ns)), stop_rules(std::move(rules)) {
   if (request.capture) may_commit = request.capture->fill_prefix_cache;
+  const std::int32_t prompt = prompt_tokens();
+  if (request.logprobs) {
+    score_from = std::min(std::max(request.logprobs->prompt_from, 0), prompt - 1);
+    score_end = prompt - 1;
+  }
+  switch (request.hidden) {
+    case core::HiddenWish::kNone: break;
+    case core::HiddenWish::kLastOfPrompt: hidden_from = prompt - 1; [[fallthrough]];
+    case core::HiddenWish::kPrompt: hidden_end = prompt; break;
+    case core::HiddenWish::kAll: hidden_end = std::numeric_limits<std::int32_t>::max(); break;
+  }
   constexpr std::int32_t kReservedOutput = 4096;
   tokens.reserve(request.prompt.size() +
                  static_cast<std::size_t>(std::min(stop_rules.max_new_tokens, kReservedOutput)));
@@ -19,6 +31,13 @@ RequestState::RequestState(core::Request the_request, kv::NamespaceRef ns, StopR
     decoder.emplace(*tokenizer, stop_rules.min_new_tokens > 0 ? std::vector<std::string>{} : stop_rules.stop_strings,
                     request.sampling.skip_special_tokens, request.sampling.no_stop_trim);
   }
+}
+
+std::int32_t RequestState::first_needed_row() const {
+  std::int32_t row = known_tokens() - 1;
+  if (score_from < score_end) row = std::min(row, score_from);
+  if (hidden_from < hidden_end) row = std::min(row, hidden_from);
+  return request.capture ? 0 : row;
 }
 
 Status RequestState::verify(std::int32_t page_size_tokens) const {

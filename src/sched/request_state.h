@@ -35,6 +35,7 @@ struct RequestState {
   Phase phase = Phase::kWaiting;
   bool retract_pending = false;  // goes back to waiting when no plan is in flight
   bool may_commit = true;        // its KV may be kept as cache
+  std::int64_t priority = 0;     // larger goes first
   std::uint64_t arrival = 0;     // order of submission
   std::uint64_t admission = 0;   // order of the present admission; the last one is retracted first
   std::int32_t retractions = 0;
@@ -48,6 +49,14 @@ struct RequestState {
   core::StepId last_plan{};
   std::int32_t last_sample = -1;  // index of its sample in last_plan
 
+  // Rows of the prompt whose next token's log probability is still to be planned, and of which hidden states are; what
+  // has come of either and is not told yet.
+  std::int32_t score_from = 0, score_end = 0, hidden_from = 0, hidden_end = 0;
+  std::vector<core::TokenLogprob> fresh_scores;
+  std::vector<float> fresh_hidden;
+  std::vector<RequestState*> followers;  // wait until its prompt is computed
+  RequestState* leader = nullptr;        // whose follower it is
+
   bool ever_admitted = false;
   std::int32_t cached_tokens = 0;  // at first admission
 
@@ -57,6 +66,11 @@ struct RequestState {
   std::int32_t new_tokens_left() const { return stop_rules.max_new_tokens - produced() - pending_samples; }
   // The token that ends it by length is in flight already, unless something ends it before.
   bool last_token_planned() const { return pending_samples > 0 && new_tokens_left() <= 0; }
+  // The first row that can't come from the cache: the answer's first token comes from the logits of the last known one,
+  // and a cached row has neither log probabilities nor hidden states.
+  std::int32_t first_needed_row() const;
+  // Its prompt is computed for what it says of it, and no token is wanted.
+  bool prompt_only() const { return request.sampling.max_new_tokens == 0; }
   // What a guide allows next depends on the newest token, so a guided row waits for it.
   bool wants_decode() const {
     return phase == Phase::kRunning && !retract_pending && new_tokens_left() > 0 &&

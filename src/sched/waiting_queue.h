@@ -1,8 +1,9 @@
-// What: WaitingQueue, who is admitted next: first come first served, or the longest cached prefix first (lpm).
+// What: WaitingQueue, who is admitted next: the highest priority, there first come first served, or the longest cached
+// prefix first (lpm).
 // Owner: the Brain; it borrows the states.
 // Thread: the scheduler's.
-// Invariant: retracted requests stand at the head whatever the policy, so that a started answer is never starved. lpm
-// may starve a prompt without any cached prefix while others keep arriving; fcfs never does.
+// Invariant: retracted requests stand at the head of their priority whatever the policy, so that a started answer is
+// starved by higher priorities alone. lpm may starve a prompt without any cached prefix while others keep arriving.
 #pragma once
 
 #include <deque>
@@ -18,9 +19,10 @@ class WaitingQueue {
   std::int32_t size() const { return static_cast<std::int32_t>(states_.size()); }
   RequestState& front() const { return *states_.front(); }
 
-  void push_back(RequestState& state) { states_.push_back(&state); }
-  // For retracted requests.
-  void push_front(RequestState& state) { states_.push_front(&state); }
+  // Behind all of its priority and of higher ones.
+  void push_back(RequestState& state);
+  // Before all of its priority: retracted requests, and those that have waited for another's prompt.
+  void push_front(RequestState& state);
   void pop_front() { states_.pop_front(); }
   void remove(const RequestState& state);
   // Orders by `cached_tokens`, longest first, ties in order of arrival. Does nothing on a queue so long that the

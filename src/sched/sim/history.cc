@@ -20,6 +20,8 @@ constexpr Token kEos = 2;
 struct Answer {
   std::vector<Token> ids;
   std::string text;
+  std::vector<core::TokenLogprob> logprobs, prompt_logprobs;
+  std::vector<float> hidden;
   std::optional<core::Finish> finish;
   std::int32_t finishes = 0, cached_tokens = -1, completion_tokens = 0;
 };
@@ -42,13 +44,17 @@ class History {
   Limits random_limits();
   core::Request random_request(std::uint64_t id);
   core::SamplingParams random_sampling();
+  void add_wishes(core::Request& request);
+  void add_choices(const core::Request& first);
   void act();
   void plan();
   void collect();
   void poison_free_pages();
   void judge();
   void judge(const core::Request& request, const Answer& answer);
+  void judge_wishes(const std::string& who, const Answer& answer, const Answer& expected);
   Answer solo(const core::Request& request) const;
+  static void solo_wishes(const core::Request& request, const ScriptedReference& model, Answer& answer);
   void fail(std::string what) {
     if (report_.failure.empty()) report_.failure = std::move(what);
   }
@@ -86,7 +92,10 @@ History::History(std::uint64_t seed, const text::Tokenizer* tokenizer)
     for (std::int32_t t = pick(8, 60); t > 0; --t) shared_prefixes_.back().push_back(pick(0, kVocab - 1));
   }
   const std::int32_t count = pick(4, 24);
-  for (std::int32_t i = 1; i <= count; ++i) requests_.push_back(random_request(static_cast<std::uint64_t>(i)));
+  while (static_cast<std::int32_t>(requests_.size()) < count) {
+    requests_.push_back(random_request(requests_.size() + 1));
+    if (chance(15)) add_choices(requests_.back());
+  }
 }
 
 Limits History::random_limits() {
@@ -105,6 +114,9 @@ Options History::random_options() {
   options.max_prefill_tokens = one_of({16, 64, 16384});
   options.schedule_policy = one_of<const char*>({"fcfs", "lpm"});
   options.schedule_conservativeness = one_of({0.0, 0.0, 0.3, 1.0, 2.0});
+  options.enable_priority_scheduling = chance(50);
+  options.schedule_low_priority_values_first = chance(20);
+  options.priority_scheduling_preemption_threshold = one_of({0, 1, 10});
   options.disable_radix_cache = chance(15);
   options.disable_overlap_schedule = chance(30);
   return options;
@@ -115,6 +127,7 @@ core::SamplingParams History::random_sampling() {
   sampling.temperature = one_of({0.0f, 1.0f});
   sampling.seed = static_cast<std::uint64_t>(pick(0, 1'000'000));
   if (chance(25)) sampling.frequency_penalty = 0.5f;
+  if (chance(10)) sampling.logit_bias = {{pick(0, kVocab - 1), 1.0f}};
   sampling.max_new_tokens = pick(1, 80);
   if (chance(20)) sampling.min_new_tokens = pick(1, 20);
   sampling.ignore_eos = chance(50);
@@ -142,7 +155,36 @@ core::Request History::random_request(std::uint64_t id) {
     request.prompt.push_back(pick(0, kVocab - 1));
   request.sampling = random_sampling();
   if (chance(20)) request.cache_namespace.extra_key = one_of<const char*>({"", "a"});
+  add_wishes(request);
   return request;
+}
+
+void History::add_wishes(core::Request& request) {
+  request.priority = pick(-3, 3);
+  if (chance(20)) {
+    request.logprobs.emplace();
+    request.logprobs->top = pick(0, 3);
+    if (chance(50)) request.logprobs->prompt_from = pick(0, 30);
+  }
+  if (chance(15))
+    request.hidden = one_of({core::HiddenWish::kLastOfPrompt, core::HiddenWish::kPrompt, core::HiddenWish::kAll});
+  if (chance(10) && (request.logprobs || request.hidden != core::HiddenWish::kNone)) {
+    request.sampling.max_new_tokens = 0;
+    request.sampling.min_new_tokens = 0;
+  }
+  if (chance(20)) request.guide = std::make_shared<ScriptedGuide>();
+}
+
+// n > 1: other answers to the same prompt.
+void History::add_choices(const core::Request& first) {
+  core::Request choice = first;
+  for (std::int32_t n = pick(1, 3); n > 0; --n) {
+    choice.id = core::RequestId{requests_.size() + 1};
+    choice.same_prompt = first.id;
+    ++choice.sampling.seed;
+    if (choice.guide) choice.guide = std::make_shared<ScriptedGuide>();
+    requests_.push_back(choice);
+  }
 }
 
 HistoryReport History::run() {
@@ -192,6 +234,10 @@ void History::collect() {
     if (answer.finishes > 0) fail("news after the finish");
     answer.ids.insert(answer.ids.end(), delta.token_ids.begin(), delta.token_ids.end());
     answer.text += delta.text;
+    const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+    append(answer.logprobs, delta.logprobs);
+    append(answer.prompt_logprobs, delta.prompt_logprobs);
+    append(answer.hidden, delta.hidden);
     answer.completion_tokens = delta.completion_tokens;
     if (answer.completion_tokens != static_cast<std::int32_t>(answer.ids.size()))
       fail("completion_tokens is not the number of ids");
@@ -241,9 +287,25 @@ void History::judge(const core::Request& request, const Answer& answer) {
   }
   if (answer.ids != expected.ids) return fail(who + "tokens differ from the solo run");
   if (answer.text != expected.text) return fail(who + "text '" + answer.text + "' for '" + expected.text + "'");
+  judge_wishes(who, answer, expected);
   if (reason != expected.finish->reason || answer.finish->matched != expected.finish->matched)
     return fail(who + "ended for another reason");
   if (std::holds_alternative<std::string>(answer.finish->matched)) ++report_.stopped_by_string;
+}
+
+void History::judge_wishes(const std::string& who, const Answer& answer, const Answer& expected) {
+  const auto same = [](const std::vector<core::TokenLogprob>& a, const std::vector<core::TokenLogprob>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+      return x.token == y.token && x.logprob == y.logprob && x.top.size() == y.top.size() &&
+             std::equal(x.top.begin(), x.top.end(), y.top.begin(),
+                        [](const auto& p, const auto& q) { return p.token == q.token && p.logprob == q.logprob; });
+    });
+  };
+  if (!same(answer.logprobs, expected.logprobs)) fail(who + "log probabilities differ from the solo run");
+  if (!same(answer.prompt_logprobs, expected.prompt_logprobs)) fail(who + "those of the prompt differ");
+  if (answer.hidden != expected.hidden) fail(who + "hidden states differ from the solo run");
+  report_.logprobs += static_cast<std::int32_t>(answer.logprobs.size() + answer.prompt_logprobs.size());
+  report_.hidden_rows += static_cast<std::int32_t>(answer.hidden.size());
 }
 
 // The whole prompt, cold and alone, through the finish rule in one piece.
@@ -253,14 +315,38 @@ Answer History::solo(const core::Request& request) const {
       max_total_tokens(layout_, limits_.context_length_tokens, limits_.total_pages) - prompt_tokens;
   const StopRules rules = make_stop_rules(request.sampling, limits_.eos_token_ids, room);
   RequestState fresh(request, {}, rules, tokenizer_);
-  ScriptedReference model(request.sampling, limits_.eos_token_ids, kVocab, request.prompt);
+  ScriptedReference model(request.sampling, limits_.eos_token_ids, kVocab, request.prompt,
+                          request.guide ? std::make_shared<ScriptedGuide>() : nullptr);
   std::vector<Token> tokens;
   for (std::int32_t i = 0; i < rules.max_new_tokens; ++i) tokens.push_back(model.next());
   Answer answer;
-  const FinishVerdict verdict = finish_rule(rules, tokens, 0, fresh.text_decoder(), answer.text);
-  answer.ids.assign(tokens.begin(), tokens.begin() + verdict.cut);
-  answer.finish = verdict.finish;
+  if (tokens.empty()) {
+    answer.finish = core::Finish{FinishReason::kLength, {}, {}};
+  } else {
+    const FinishVerdict verdict = finish_rule(rules, tokens, 0, fresh.text_decoder(), answer.text);
+    answer.ids.assign(tokens.begin(), tokens.begin() + verdict.cut);
+    answer.finish = verdict.finish;
+  }
+  solo_wishes(request, model, answer);
   return answer;
+}
+
+void History::solo_wishes(const core::Request& request, const ScriptedReference& model, Answer& answer) {
+  const auto prompt_tokens = static_cast<std::int32_t>(request.prompt.size());
+  const auto produced = static_cast<std::int32_t>(answer.ids.size());
+  if (request.logprobs) {
+    for (std::int32_t row = request.logprobs->prompt_from; row < prompt_tokens - 1; ++row)
+      answer.prompt_logprobs.push_back(
+          model.logprob(row, request.prompt[static_cast<std::size_t>(row) + 1], request.logprobs->top));
+    for (std::int32_t i = 0; i < produced; ++i)
+      answer.logprobs.push_back(
+          model.logprob(prompt_tokens - 1 + i, answer.ids[static_cast<std::size_t>(i)], request.logprobs->top));
+  }
+  std::int32_t first = 0, end = prompt_tokens;
+  if (request.hidden == core::HiddenWish::kNone) return;
+  if (request.hidden == core::HiddenWish::kLastOfPrompt) first = prompt_tokens - 1;
+  if (request.hidden == core::HiddenWish::kAll) end = prompt_tokens - 1 + std::max(produced, 1);
+  for (std::int32_t row = first; row < end; ++row) answer.hidden.push_back(model.hidden(row));
 }
 
 }  // namespace

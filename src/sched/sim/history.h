@@ -18,6 +18,7 @@ struct HistoryReport {
   std::uint64_t plans_hash = 0;
   std::uint64_t steps = 0, retractions = 0, evicted_tokens = 0;
   std::int32_t requests = 0, aborted = 0, failed = 0, cached_tokens = 0, stopped_by_string = 0;
+  std::int32_t logprobs = 0, hidden_rows = 0;
 };
 
 // A null tokenizer: ids only.

@@ -21,6 +21,8 @@ TEST(History, AnyTrafficEqualsTheSoloReference) {
     total.failed += report.failed;
     total.cached_tokens += report.cached_tokens;
     total.stopped_by_string += report.stopped_by_string;
+    total.logprobs += report.logprobs;
+    total.hidden_rows += report.hidden_rows;
     total.steps += report.steps;
     total.retractions += report.retractions;
     total.evicted_tokens += report.evicted_tokens;
@@ -32,6 +34,8 @@ TEST(History, AnyTrafficEqualsTheSoloReference) {
   EXPECT_GT(total.aborted, kHistories / 4);
   EXPECT_GT(total.failed, kHistories / 20);
   EXPECT_GT(total.stopped_by_string, kHistories / 4);
+  EXPECT_GT(total.logprobs, kHistories * 10);
+  EXPECT_GT(total.hidden_rows, kHistories * 10);
   std::printf(
       "%d requests, %llu steps, %llu retractions, %llu tokens evicted, %d cached, %d aborted, %d failed, %d stop "
       "strings\n",

@@ -30,9 +30,22 @@ std::uint64_t deep_of(std::uint64_t context, core::Token token) {
   return mix(context, static_cast<std::uint64_t>(token));
 }
 
-core::Token choose(std::uint64_t context, const core::SampleRow& row, std::span<const core::Token> history,
-                   std::span<const core::Token> banned, std::int32_t vocab_size) {
+struct Constraints {
+  std::span<const core::Token> history, banned, bias_ids;
+  std::span<const std::uint32_t> mask;
+
+  bool allows(core::Token token) const {
+    const auto id = static_cast<std::size_t>(token);
+    return (mask.empty() || (mask[id / 32] >> id % 32 & 1) != 0) &&
+           std::find(banned.begin(), banned.end(), token) == banned.end();
+  }
+};
+
+core::Token choose(std::uint64_t context, const core::SampleRow& row, const Constraints& constraints,
+                   std::int32_t vocab_size) {
   std::uint64_t h = context;
+  const std::span<const core::Token> history = constraints.history;
+  for (const core::Token id : constraints.bias_ids) h = mix(h, static_cast<std::uint64_t>(id));
   if (row.temperature != 0.0f && row.top_k != 1) h = mix(mix(h, row.seed), static_cast<std::uint64_t>(row.position));
   for (std::size_t i = 0; i < history.size(); ++i) {
     const bool output = static_cast<std::int32_t>(i) >= row.history_prompt_tokens;
@@ -40,8 +53,19 @@ core::Token choose(std::uint64_t context, const core::SampleRow& row, std::span<
   }
   for (;; h = mix(h, 1)) {
     const auto token = static_cast<core::Token>((h >> 20) % static_cast<std::uint64_t>(vocab_size));
-    if (std::find(banned.begin(), banned.end(), token) == banned.end()) return token;
+    if (constraints.allows(token)) return token;
   }
+}
+
+float hidden_of(std::uint64_t context) { return static_cast<float>(context >> 40); }
+
+core::TokenLogprob logprob_of(std::uint64_t context, core::Token token, std::int32_t top) {
+  const auto of = [&](core::Token id) {
+    return -static_cast<float>(mix(context, static_cast<std::uint64_t>(id)) >> 40);
+  };
+  core::TokenLogprob logprob{token, of(token), {}};
+  for (core::Token id = 0; id < top; ++id) logprob.top.push_back({id, of(id)});
+  return logprob;
 }
 
 template <class T>
@@ -57,6 +81,7 @@ std::uint64_t hash_plan(std::uint64_t hash, const core::StepPlan& plan) {
   hash_range(hash, plan.block_tables);
   hash_range(hash, plan.history);
   hash_range(hash, plan.banned);
+  hash_range(hash, plan.masks);
   for (const core::PlanSlice& slice : plan.slices) {
     hash = mix(hash, core::value(slice.range.request));
     hash = mix(mix(hash, static_cast<std::uint64_t>(slice.range.first)), static_cast<std::uint64_t>(slice.range.count));
@@ -154,6 +179,7 @@ core::StepResult ScriptedModel::execute(const core::StepPlan& plan) {
   core::StepResult result;
   result.step = plan.step;
   std::vector<core::Token> history;
+  std::vector<std::uint64_t> contexts;  // after each row
   for (const core::PlanSlice& slice : plan.slices) {
     std::uint64_t context = kStart;
     for (std::int32_t p = 0; p < slice.range.first; ++p) {
@@ -165,26 +191,43 @@ core::StepResult ScriptedModel::execute(const core::StepPlan& plan) {
       const Slot written{deep_of(context, token), token, p};
       slot(plan, slice, p) = written;
       context = fold_slot(context, written.deep, written.token, written.position);
+      contexts.push_back(context);
     }
     if (slice.sample_row < 0) continue;
     const core::SampleRow& row = plan.samples[static_cast<std::size_t>(slice.sample_row)];
     history.assign(plan.history.begin() + row.history_first,
                    plan.history.begin() + row.history_first + row.history_tokens);
     if (row.append_input_to_history) history.push_back(plan.tokens[static_cast<std::size_t>(row.row)]);
-    const auto banned =
-        std::span(plan.banned)
-            .subspan(static_cast<std::size_t>(row.banned_first), static_cast<std::size_t>(row.banned_count));
-    result.sampled.push_back(choose(context, row, history, banned, vocab_size_));
+    const auto part = [](const auto& all, std::int32_t first, std::int64_t count) {
+      return std::span(all).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+    };
+    Constraints constraints{history,
+                            part(plan.banned, row.banned_first, row.banned_count),
+                            part(plan.bias_ids, row.bias_first, row.bias_count),
+                            {}};
+    if (row.mask_first >= 0) constraints.mask = part(plan.masks, row.mask_first, core::mask_words(vocab_size_));
+    result.sampled.push_back(choose(context, row, constraints, vocab_size_));
+    result.sampled_logprobs.push_back(logprob_of(context, result.sampled.back(), std::max(row.top_logprobs, 0)));
+  }
+  for (const core::ScoreRow& score : plan.scores)
+    result.scored.push_back(
+        logprob_of(contexts.at(static_cast<std::size_t>(score.row)), score.next, score.top_logprobs));
+  for (const core::HiddenRows& rows : plan.hidden) {
+    result.hidden.emplace_back();
+    for (std::int32_t row = rows.first_row; row < rows.first_row + rows.count; ++row)
+      result.hidden.back().push_back(hidden_of(contexts.at(static_cast<std::size_t>(row))));
   }
   return result;
 }
 
 ScriptedReference::ScriptedReference(const core::SamplingParams& sampling, std::span<const core::Token> eos,
-                                     std::int32_t vocab_size, std::vector<core::Token> prompt)
+                                     std::int32_t vocab_size, std::vector<core::Token> prompt,
+                                     std::shared_ptr<core::TokenGuide> guide)
     : sampling_(sampling),
       banned_(sampling.stop_token_ids),
       vocab_size_(vocab_size),
       prompt_tokens_(static_cast<std::int32_t>(prompt.size())),
+      guide_(std::move(guide)),
       context_(kStart) {
   if (!sampling.ignore_eos) banned_.insert(banned_.end(), eos.begin(), eos.end());
   for (const core::Token token : prompt) feed(token);
@@ -198,10 +241,17 @@ core::Token ScriptedReference::next() {
   row.position = static_cast<std::int32_t>(tokens_.size());
   row.history_prompt_tokens = prompt_tokens_;
   const bool ban = row.position - prompt_tokens_ < sampling_.min_new_tokens;
-  const core::Token token = choose(
-      context_, row, sampling_.penalised() ? std::span<const core::Token>(tokens_) : std::span<const core::Token>(),
-      ban ? std::span<const core::Token>(banned_) : std::span<const core::Token>(), vocab_size_);
+  Constraints constraints;
+  if (sampling_.penalised()) constraints.history = tokens_;
+  if (ban) constraints.banned = banned_;
+  std::vector<core::Token> bias_ids;
+  for (const core::LogitBias& bias : sampling_.logit_bias) bias_ids.push_back(bias.token);
+  constraints.bias_ids = bias_ids;
+  std::vector<std::uint32_t> mask(static_cast<std::size_t>(core::mask_words(vocab_size_)), ~std::uint32_t{0});
+  if (guide_ && guide_->allowed(mask)) constraints.mask = mask;
+  const core::Token token = choose(context_, row, constraints, vocab_size_);
   feed(token);
+  if (guide_) LEVADA_CHECK(guide_->accept(token).ok(), "what was allowed is accepted");
   return token;
 }
 
@@ -209,6 +259,28 @@ void ScriptedReference::feed(core::Token token) {
   const auto position = static_cast<std::int32_t>(tokens_.size());
   context_ = fold_slot(context_, deep_of(context_, token), token, position);
   tokens_.push_back(token);
+  contexts_.push_back(context_);
+}
+
+float ScriptedReference::hidden(std::int32_t row) const {
+  return hidden_of(contexts_.at(static_cast<std::size_t>(row)));
+}
+
+core::TokenLogprob ScriptedReference::logprob(std::int32_t row, core::Token next, std::int32_t top) const {
+  return logprob_of(contexts_.at(static_cast<std::size_t>(row)), next, top);
+}
+
+bool ScriptedGuide::allowed(std::span<std::uint32_t> words) {
+  if (accepted_ % 5 == 4) return false;
+  for (std::size_t id = static_cast<std::size_t>(accepted_ % 3); id < words.size() * 32; id += 3)
+    words[id / 32] &= ~(1u << id % 32);
+  return true;
+}
+
+Status ScriptedGuide::accept(core::Token token) {
+  if (accepted_ % 5 != 4 && token % 3 == accepted_ % 3) return internal_error("the token was not allowed");
+  ++accepted_;
+  return {};
 }
 
 }  // namespace levada::sched::sim

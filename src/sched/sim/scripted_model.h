@@ -62,13 +62,26 @@ class ScriptedModel final : public core::StepExecutor {
   std::uint64_t plans_hash_ = 0;
 };
 
+// Allows two ids of three, other ones after each token.
+class ScriptedGuide final : public core::TokenGuide {
+ public:
+  bool allowed(std::span<std::uint32_t> words) override;
+  Status accept(core::Token token) override;
+
+ private:
+  std::int32_t accepted_ = 0;
+};
+
 // Feeds a request's tokens one by one; next() is the token the model would sample after them.
 class ScriptedReference {
  public:
   ScriptedReference(const core::SamplingParams& sampling, std::span<const core::Token> eos, std::int32_t vocab_size,
-                    std::vector<core::Token> prompt);
+                    std::vector<core::Token> prompt, std::shared_ptr<core::TokenGuide> guide = nullptr);
   // Samples and appends.
   core::Token next();
+  // What the model says of the row of a token that was fed: its hidden state, and how probable `next` is after it.
+  float hidden(std::int32_t row) const;
+  core::TokenLogprob logprob(std::int32_t row, core::Token next, std::int32_t top) const;
 
  private:
   void feed(core::Token token);
@@ -76,8 +89,10 @@ class ScriptedReference {
   core::SamplingParams sampling_;
   std::vector<core::Token> banned_;
   std::int32_t vocab_size_, prompt_tokens_;
+  std::shared_ptr<core::TokenGuide> guide_;
   std::vector<core::Token> tokens_;
   std::uint64_t context_;
+  std::vector<std::uint64_t> contexts_;  // after each token
 };
 
 }  // namespace levada::sched::sim

@@ -7,9 +7,9 @@
 
 #include <cmath>
 #include <cstring>
-#include <map>
 
 #include "model/model_support_test.h"
+#include "model/stored_tensors_test.h"
 #include "support/temporary_folder.h"
 
 namespace levada::model {
@@ -43,14 +43,9 @@ class Fp8Folder {
   const std::filesystem::path& float8() const { return float8_.path(); }
   const std::filesystem::path& plain() const { return plain_.path(); }
 
-  struct Tensor {
-    std::string dtype;
-    std::vector<std::int64_t> shape;
-    std::string bytes;
-  };
   // To break the float8 folder: tensors by name, written anew.
-  std::map<std::string, Tensor>& tensors() { return tensors8_; }
-  std::map<std::string, Tensor>& plain_tensors() { return plain_tensors_; }
+  std::map<std::string, StoredTensor>& tensors() { return tensors8_; }
+  std::map<std::string, StoredTensor>& plain_tensors() { return plain_tensors_; }
   // Of both, but for the quantization_config that write_again() adds.
   nlohmann::json& config() { return config_; }
   void write_plain() const { write(plain_.path(), plain_tensors_, false); }
@@ -107,30 +102,20 @@ class Fp8Folder {
     tensors8_[name + "_scale_inv"] = {"F32", {down, across}, bytes_of_floats(scales)};
     plain_tensors_[name] = {"F32", {rows, columns}, bytes_of_floats(plain)};
   }
-  void write(const std::filesystem::path& folder, const std::map<std::string, Tensor>& tensors, bool quantized) const {
-    nlohmann::json config = config_, header = nlohmann::json::object();
+  void write(const std::filesystem::path& folder, const std::map<std::string, StoredTensor>& tensors,
+             bool quantized) const {
+    nlohmann::json config = config_;
     if (quantized) {
       config["quantization_config"] = {
           {"quant_method", "fp8"}, {"activation_scheme", "dynamic"}, {"weight_block_size", {128, 128}}};
     }
     std::ofstream(folder / "config.json") << config.dump();
-    std::string data;
-    for (const auto& [name, tensor] : tensors) {
-      header[name] = {{"dtype", tensor.dtype},
-                      {"shape", tensor.shape},
-                      {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
-      data += tensor.bytes;
-    }
-    const std::string text = header.dump();
-    const std::uint64_t header_bytes = text.size();
-    std::ofstream out(folder / "model.safetensors", std::ios::binary);
-    out.write(reinterpret_cast<const char*>(&header_bytes), 8);
-    out << text << data;
+    write_safetensors(folder / "model.safetensors", tensors);
   }
 
   std::mt19937 bits_{11};
   nlohmann::json config_;
-  std::map<std::string, Tensor> tensors8_, plain_tensors_;
+  std::map<std::string, StoredTensor> tensors8_, plain_tensors_;
   test::TemporaryFolder float8_, plain_;
 };
 

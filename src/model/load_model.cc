@@ -54,6 +54,18 @@ Status check_options(const ModelOptions& options, const ModelConfig& config) {
   return {};
 }
 
+// Before anything is allocated. Of a float8 checkpoint the GPU keeps what is stored, the CPU what it means.
+Status check_memory(const core::ModelInfo& info, const ModelConfig& config, const device::Device& device) {
+  const bool f8 = config.fp8_blocks && device.kind() == device::DeviceKind::kCuda;
+  const DType stored = f8 ? DType::kF8E4M3 : info.weight_dtype;
+  const std::int64_t wanted = info.parameters * static_cast<std::int64_t>(bytes_of(stored));
+  const std::int64_t available = device.free_bytes();
+  if (wanted <= available) return {};
+  return resource_exhausted(info.path + ": the weights need " + std::to_string(wanted) + " bytes as " +
+                            std::string(to_string(stored)) + " and " + std::to_string(available) +
+                            " bytes are available on " + device.name());
+}
+
 core::ModelInfo describe(const Checkpoint& checkpoint, const std::string& path, const ModelOptions& options,
                          DType weight_dtype) {
   const ModelConfig& config = checkpoint.config();
@@ -97,6 +109,7 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, con
   }
   auto host = std::make_unique<HostKernels>(options.threads > 0 ? options.threads : available_cores());
   core::ModelInfo info = describe(checkpoint, path.string(), options, weights);
+  LEVADA_RETURN_IF_ERROR(check_memory(info, checkpoint.config(), device));
   if (cuda) {
     if (kv != weights && kv != DType::kF8E4M3) {
       return invalid_argument("on CUDA the KV cache has the weights' type, fp8_e4m3 or fp8_e4m3_page",

@@ -213,14 +213,6 @@ class CudaForward final : public Forward {
 };
 
 Status CudaModel::open(DecoderSource& source) {
-  const DType stored = config_.fp8_blocks ? DType::kF8E4M3 : options_.dtype;
-  const std::int64_t wanted = info_.parameters * static_cast<std::int64_t>(bytes_of(stored));
-  const std::int64_t available = device_.free_bytes();
-  if (wanted > available) {
-    return resource_exhausted(info_.path + ": the weights need " + std::to_string(wanted) + " bytes as " +
-                              std::string(to_string(stored)) + " and " + std::to_string(available) +
-                              " bytes are available on " + device_.name());
-  }
   Lap lap;
   LEVADA_ASSIGN_OR_RETURN(stream_, device_.make_stream());
   LEVADA_ASSIGN_OR_RETURN(weights_, CudaWeights::load(source, options_.dtype, device_));

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "serve/chat_messages.h"
+#include "serve/guide_fields.h"
 #include "serve/json_text.h"
 #include "serve/prompt.h"
 #include "serve/request_envelope.h"
@@ -95,6 +96,8 @@ Result<CallSpec> parse_chat(const ParseContext& context, simdjson::dom::object b
 
   CallSpec call = make_openai_call(context, Dialect::kChat, prelude.envelope);
   call.members.push_back({make_request(context, prelude.envelope, std::move(prompt), prelude.sampling), call.id});
+  LEVADA_ASSIGN_OR_RETURN(const auto guide, read_openai_guide(fields));
+  LEVADA_RETURN_IF_ERROR(add_guides(context.model, guide, {}, call));
   return call;
 }
 

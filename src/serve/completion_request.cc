@@ -1,4 +1,5 @@
 // The body of /v1/completions: one prompt or a batch of them, each a choice of the answer.
+#include "serve/guide_fields.h"
 #include "serve/prompt.h"
 #include "serve/request_envelope.h"
 
@@ -26,6 +27,8 @@ Result<CallSpec> parse_completion(const ParseContext& context, simdjson::dom::ob
     if (!seeded) sampling.seed = context.seeds();  // equal prompts of a batch must be free to differ
     call.members.push_back({make_request(context, prelude.envelope, std::move(tokens), sampling), call.id});
   }
+  LEVADA_ASSIGN_OR_RETURN(const auto guide, read_openai_guide(fields));
+  LEVADA_RETURN_IF_ERROR(add_guides(context.model, guide, {}, call));
   return call;
 }
 

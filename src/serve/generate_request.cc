@@ -4,6 +4,7 @@
 #include <set>
 
 #include "serve/capture_request.h"
+#include "serve/guide_fields.h"
 #include "serve/prompt.h"
 #include "serve/request_envelope.h"
 #include "serve/unserved_fields.h"
@@ -48,6 +49,12 @@ Result<core::SamplingParams> read_sampling(const ParseContext& context, std::opt
   }
   LEVADA_RETURN_IF_ERROR(resolve_limit(context.model, limit, prompt_tokens, kSglangMaxTokens, sampling));
   return sampling;
+}
+
+// The form of one prompt's answer, out of its sampling_params.
+Result<std::optional<GuideWish>> read_form(std::optional<simdjson::dom::element> value, const std::string& field) {
+  if (!value || value->is_null()) return std::optional<GuideWish>();
+  return read_native_guide(FieldReader(object_of(*value), field + "."));
 }
 
 // The member'th entry of a field that is one value for all or a list with one value each.
@@ -138,7 +145,9 @@ Result<CallSpec> parse_generate(const ParseContext& context, simdjson::dom::obje
     std::vector<core::Token> tokens = fault.ok() ? std::move(*prompts.items[i]) : std::vector<core::Token>();
     LEVADA_ASSIGN_OR_RETURN(const core::SamplingParams sampling, read_sampling(context, entry, field, tokens.size()));
     LEVADA_RETURN_IF_ERROR(read_own_key(fields, i, count, envelope));
+    LEVADA_ASSIGN_OR_RETURN(const auto guide, read_form(entry, field));
     call.members.push_back({make_request(context, envelope, std::move(tokens), sampling), rids[i], fault});
+    LEVADA_RETURN_IF_ERROR(add_guide(context.model, guide, call.members.back().request));
   }
   return call;
 }

@@ -108,17 +108,10 @@ Result<std::optional<GuideWish>> read_native_guide(const FieldReader& fields) {
 }
 
 Status add_guides(const ModelContext& model, const std::optional<GuideWish>& wish,
-                  const std::optional<ReasoningTokens>& reasoning, CallSpec& call) {
+                  const std::optional<ReasoningTokens>& reasoning, std::span<Member> members) {
   if (!wish) return {};
   LEVADA_ASSIGN_OR_RETURN(const auto grammar, compile(model, *wish));
-  for (Member& member : call.members) member.request.guide = std::make_shared<GrammarGuide>(grammar, reasoning);
-  return {};
-}
-
-Status add_guide(const ModelContext& model, const std::optional<GuideWish>& wish, core::Request& request) {
-  if (!wish) return {};
-  LEVADA_ASSIGN_OR_RETURN(const auto grammar, compile(model, *wish));
-  request.guide = std::make_shared<GrammarGuide>(grammar);
+  for (Member& member : members) member.request.guide = std::make_shared<GrammarGuide>(grammar, reasoning);
   return {};
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 
 #include "grammar/compiler.h"
@@ -27,10 +28,8 @@ Result<std::optional<GuideWish>> read_openai_guide(const FieldReader& fields);
 // Of /generate's sampling_params: json_schema, regex, ebnf, structural_tag.
 Result<std::optional<GuideWish>> read_native_guide(const FieldReader& fields);
 
-// Gives every member of the call a guide of its own; nothing without a wish.
+// Gives each of the members a guide of its own; nothing without a wish.
 Status add_guides(const ModelContext& model, const std::optional<GuideWish>& wish,
-                  const std::optional<ReasoningTokens>& reasoning, CallSpec& call);
-// The same for one request.
-Status add_guide(const ModelContext& model, const std::optional<GuideWish>& wish, core::Request& request);
+                  const std::optional<ReasoningTokens>& reasoning, std::span<Member> members);
 
 }  // namespace levada::serve

@@ -29,16 +29,13 @@ constexpr std::string_view kOnlyNull = "null";
 
 constexpr Unserved kUnserved[] = {
     // Several answers, their probabilities.
-    {"n", kSampling, {"1"}},
     {"best_of", kOpenAi, {"1"}},
     {"use_beam_search", kOpenAi},
-    {"logprobs", kChat},
-    {"logprobs", kCompletion, {kOnlyNull}},  // 0 asks for those of the chosen tokens
-    {"top_logprobs", kOpenAi},
+    {"top_logprobs", kCompletion, {}, "logprobs"},
     {"prompt_logprobs", kOpenAi, {kOnlyNull}},
-    {"return_logprob", kGenerate},
-    {"return_hidden_states", kAll},
-    {"echo", kOpenAi},
+    {"token_ids_logprob", kGenerate, {kOnlyNull}},
+    {"return_hidden_states", kOpenAi},
+    {"echo", kChat},
     {"suffix", kOpenAi},
     // Tools.
     {"tools", kOpenAi},
@@ -54,7 +51,6 @@ constexpr Unserved kUnserved[] = {
     {"guided_choice", kOpenAi},
     {"guided_grammar", kOpenAi},
     // Sampling.
-    {"logit_bias", kSampling},
     {"stop_regex", kSampling},
     {"bad_words", kOpenAi},
     {"allowed_token_ids", kOpenAi},

@@ -173,6 +173,9 @@ class Producer {
     LEVADA_RETURN_IF_ERROR(measure_copies());
     LEVADA_RETURN_IF_ERROR(begin_arena(options_.large_arena));
     LEVADA_RETURN_IF_ERROR(large_samples("", /*frees_each=*/false));
+    LEVADA_RETURN_IF_ERROR(publish_in_parts());
+    LEVADA_RETURN_IF_ERROR(measure_copies_of_parts());
+    LEVADA_RETURN_IF_ERROR(publish_batches());
     LEVADA_RETURN_IF_ERROR(small_samples());
     LEVADA_RETURN_IF_ERROR(begin_arena(options_.small_arena));
     return large_samples("_small_arena", /*frees_each=*/true);
@@ -237,8 +240,7 @@ class Producer {
       LEVADA_RETURN_IF_ERROR(upload(i, i * options_.sample_bytes, options_.sample_bytes));
     std::vector<double> publish, get, fetch;
     for (std::uint64_t i = 0; i < count; ++i) {
-      const auto* source = static_cast<std::byte*>(from_->data()) + i % kSources * options_.sample_bytes;
-      const store::BatchWriter::Item item{key_of(i), {source, options_.sample_bytes}};
+      const store::BatchWriter::Item item{key_of(i), {source(i), options_.sample_bytes}};
       const double start = now_us();
       LEVADA_RETURN_IF_ERROR(writer_->publish(std::span(&item, 1), nullptr, clock_.now_us() + kWaitUs).status());
       publish.push_back(rate(options_.sample_bytes, now_us() - start));
@@ -258,6 +260,79 @@ class Producer {
     cases_.push_back(summarize_rates("get" + suffix, std::move(get), "GB/s"));
     cases_.push_back(summarize_rates("get_checked" + suffix, std::move(fetch), "GB/s"));
     cases_.push_back({"waits" + suffix, static_cast<double>(arena_->stats().waits), 0, "n", options_.samples});
+    return check_free();
+  }
+
+  const std::byte* source(std::uint64_t number) const {
+    return static_cast<const std::byte*>(from_->data()) + number % kSources * options_.sample_bytes;
+  }
+  Result<store::Slot> place(std::uint64_t number) {
+    return arena_->reserve(key_of(number), options_.sample_bytes, clock_.now_us() + kWaitUs);
+  }
+  // What one publication consists of, by BatchWriter's own calls in its order.
+  Status publish_in_parts() {
+    LEVADA_ASSIGN_OR_RETURN(const auto copier, store::BatchCopier::create(*device_));
+    std::vector<double> place_us, enqueue_us, device_us, name_us;
+    for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(options_.samples); ++i) {
+      const double begun = now_us();
+      LEVADA_ASSIGN_OR_RETURN(store::Slot slot, place(i));
+      const double placed = now_us();
+      const store::Transfer transfer{source(i), slot.bytes().data(), options_.sample_bytes};
+      copier->begin_measured(std::span(&transfer, 1));
+      const double enqueued = now_us();
+      LEVADA_ASSIGN_OR_RETURN(const auto checksums, copier->end_measured(std::span(&transfer, 1)));
+      const double copied = now_us();
+      LEVADA_RETURN_IF_ERROR(slot.seal(checksums.front()).status());
+      name_us.push_back(now_us() - copied);
+      device_us.push_back(copied - enqueued);
+      enqueue_us.push_back(enqueued - placed);
+      place_us.push_back(placed - begun);
+    }
+    arena_->remove_prefix("bench/");
+    cases_.push_back(summarize_us("publish_place", std::move(place_us)));
+    cases_.push_back(summarize_us("publish_enqueue", std::move(enqueue_us)));
+    cases_.push_back(summarize_us("publish_device", std::move(device_us)));
+    cases_.push_back(summarize_us("publish_name", std::move(name_us)));
+    return check_free();
+  }
+  // Copies without checksums as publication makes them, from one of the sources to another place each time; and the kernel
+  // with checksums on one pair of memories, as the device's copy is measured.
+  Status measure_copies_of_parts() {
+    LEVADA_ASSIGN_OR_RETURN(const auto copier, store::BatchCopier::create(*device_));
+    std::vector<store::Slot> held;
+    std::vector<double> spread, alone;
+    for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(options_.samples); ++i) {
+      LEVADA_ASSIGN_OR_RETURN(store::Slot slot, place(i));
+      held.push_back(std::move(slot));
+      const store::Transfer transfer{source(i), held.back().bytes().data(), options_.sample_bytes};
+      const double start = now_us();
+      LEVADA_RETURN_IF_ERROR(copier->copy(std::span(&transfer, 1)));
+      spread.push_back(rate(options_.sample_bytes, now_us() - start));
+    }
+    held.clear();
+    for (int i = 0; i < options_.samples; ++i) {
+      const store::Transfer transfer{source(0), static_cast<std::byte*>(to_->data()), options_.sample_bytes};
+      const double start = now_us();
+      LEVADA_RETURN_IF_ERROR(copier->copy_measured(std::span(&transfer, 1)).status());
+      alone.push_back(rate(options_.sample_bytes, now_us() - start));
+    }
+    cases_.push_back(summarize_rates("device_copy_spread", std::move(spread), "GB/s"));
+    cases_.push_back(summarize_rates("copy_measured_alone", std::move(alone), "GB/s"));
+    return check_free();
+  }
+  // As many samples at once as there are sources.
+  Status publish_batches() {
+    std::vector<double> publish;
+    for (int round = 0; round < 16; ++round) {
+      std::vector<store::BatchWriter::Item> items;
+      for (std::uint64_t i = 0; i < kSources; ++i)
+        items.push_back({key_of(i), {source(i), options_.sample_bytes}, /*replace=*/true});
+      const double start = now_us();
+      LEVADA_RETURN_IF_ERROR(writer_->publish(items, nullptr, clock_.now_us() + kWaitUs).status());
+      publish.push_back(rate(kSources * options_.sample_bytes, now_us() - start));
+    }
+    arena_->remove_prefix("bench/");
+    cases_.push_back(summarize_rates("publish_of_8", std::move(publish), "GB/s"));
     return check_free();
   }
 

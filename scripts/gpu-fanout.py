@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Compares the ways features take to trainers: the same fan-out run over nvlink, tcp and shm, server and trainers on one GPU.
 
-  scripts/gpu-fanout.py [--binary "build/gpu/NAME/run levada"] [--shape smollm2|wide] [--consumers 3] [--prompts 240]
-  scripts/gpu-fanout.py --device cpu --shape tiny --transports tcp,shm        # where there is no GPU
+  scripts/gpu-fanout.py [--binary "build/gpu/NAME/run levada"] [--shapes n22,smollm2] [--consumers 1]
+  scripts/gpu-fanout.py --device cpu --shapes tiny --transports tcp,shm       # where there is no GPU
 
 The target has random weights of that shape, made on the spot; prompts are random ids. Prints for each transport samples per
-second of all trainers together (from a quarter of the steps on: before that, libraries are loaded), milliseconds to read and
-verify one sample (over tcp and shm it is in host memory then, and its way to the GPU is part of the step), milliseconds to
-publish one batch, and the ratios to tcp.
+second of all trainers together (from a quarter of the steps on: before that, libraries are loaded), milliseconds from asking
+for one sample until its features are on the device and its ids on the host, ready to be trained on, whichever way they came
+(over nvlink they are used in place, and measured by the step that used them), milliseconds to publish one batch, and the
+ratios to tcp. The first step's loss must be the same over all of them: it ends with status 1 if one differs by more than a
+unit of bfloat16, which is what two captures of a batch that was cut otherwise may differ by.
 """
 import argparse
 import datetime
@@ -24,10 +26,13 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SHAPES = {  # SmolLM2-135M; one whose features are as wide as four layers of an 8B target's; one for a processor
-    "smollm2": dict(hidden=576, layers=30, intermediate=1536, heads=9, kv_heads=3, head_dim=64, captured=(1, 8, 14, 20, 27)),
-    "wide": dict(hidden=1024, layers=18, intermediate=2048, heads=16, kv_heads=4, head_dim=64, captured=tuple(range(16))),
-    "tiny": dict(hidden=64, layers=3, intermediate=128, heads=4, kv_heads=2, head_dim=16, captured=(0, 1)),
+# Samples as large as those of the spec's reference numbers (N22, 104 MB); SmolLM2-135M's; one for a processor.
+SHAPES = {
+    "n22": dict(hidden=1024, layers=18, intermediate=2048, heads=16, kv_heads=4, head_dim=64, captured=tuple(range(16)),
+                tokens=3174, prompts=96),
+    "smollm2": dict(hidden=576, layers=30, intermediate=1536, heads=9, kv_heads=3, head_dim=64, captured=(1, 8, 14, 20, 27),
+                    tokens=512, prompts=240),
+    "tiny": dict(hidden=64, layers=3, intermediate=128, heads=4, kv_heads=2, head_dim=16, captured=(0, 1), tokens=64, prompts=24),
 }
 VOCABULARY = 49152
 BATCH = 2
@@ -93,7 +98,7 @@ def free_port():
 
 
 def recipe_of(args, shape, folder, transport):
-    sample = 2 * len(shape["captured"]) * shape["hidden"] * args.tokens + 16 * args.tokens
+    sample = 2 * len(shape["captured"]) * shape["hidden"] * shape["tokens"] + 16 * shape["tokens"]
     on_gpu = args.device == "cuda"
     server = {"port": free_port()}
     managed = {"capture_servers": [server], "shutdown_grace_s": 20}
@@ -108,8 +113,8 @@ def recipe_of(args, shape, folder, transport):
     return {"run_id": f"compare-{transport}", "output_dir": os.path.join(folder, transport),
             "model": {"target_model_path": os.path.join(folder, "model"), "torch_dtype": "bfloat16",
                       "draft_num_hidden_layers": 1, "mask_token_id": 4, "sglang_max_total_tokens": 65536},
-            "data": {"prompts_path": os.path.join(folder, "prompts.jsonl"), "max_prompts": args.prompts,
-                     "max_length": args.tokens},
+            "data": {"prompts_path": os.path.join(folder, "prompts.jsonl"), "max_prompts": shape["prompts"],
+                     "max_length": shape["tokens"]},
             "training": {"strategy": "dflash", "batch_size": BATCH, "log_interval": 1},
             "levada": {"device": args.device, "transport": transport, "share_gpus": True,
                        "target_layer_ids": list(shape["captured"]), "trainer_threads": 2},
@@ -141,42 +146,57 @@ def measure(args, shape, folder, transport):
         sys.exit(f"the run over {transport} failed:\n{done.stdout[-2000:]}")
     trainers = [text for name, text in sorted(texts.items()) if re.fullmatch(r"c\d+\.log", name)]
     reads = [float(re.search(r"([\d.e+-]+) ms to read one", text)[1]) for text in trainers]
-    stayed = [int(re.search(r"\((\d+) stayed on the device\)", text)[1]) for text in trainers]
+    in_place = [int(re.search(r"\((\d+) trained on in place\)", text)[1]) for text in trainers]
+    losses = [float(re.search(r"train: step 1 loss ([\d.e+-]+)", text)[1]) for text in trainers]
     published = re.search(r"batches, ([\d.e+-]+) ms each", texts["server-0.log"])
     return {"transport": transport, "samples_per_s": sum(map(rate_of, trainers)), "fetch_ms": sum(reads) / len(reads),
-            "publish_ms": float(published[1]) if published else float("nan"), "on_device": sum(stayed)}
+            "publish_ms": float(published[1]) if published else float("nan"), "in_place": sum(in_place),
+            "losses": losses}
+
+
+def compare(args, name):
+    shape = SHAPES[name]
+    with tempfile.TemporaryDirectory(prefix="levada-fanout-") as folder:
+        make_model(os.path.join(folder, "model"), shape)
+        source = random.Random(5)
+        with open(os.path.join(folder, "prompts.jsonl"), "w") as file:
+            for i in range(shape["prompts"]):
+                ids = [source.randrange(5, VOCABULARY) for _ in range(shape["tokens"])]
+                mask = [0] * 32 + [1] * (shape["tokens"] - 32)
+                file.write(json.dumps({"id": f"p{i}", "input_ids": ids, "loss_mask": mask}) + "\n")
+        rows = [measure(args, shape, folder, transport) for transport in args.transports.split(",")]
+    tcp = next((row for row in rows if row["transport"] == "tcp"), rows[0])
+    megabytes = 2 * len(shape["captured"]) * shape["hidden"] * shape["tokens"] / 1e6
+    print(f"{name}, {args.consumers} trainers, {shape['prompts']} samples of {shape['tokens']} tokens, {megabytes:.2f} MB each")
+    print(f"{'transport':10} {'samples/s':>10} {'x tcp':>6} {'fetch ms':>9} {'of tcp':>7} {'publish ms':>11} {'in place':>9}"
+          "  first loss")
+    for row in rows:
+        print(f"{row['transport']:10} {row['samples_per_s']:10.1f} {row['samples_per_s'] / tcp['samples_per_s']:6.2f} "
+              f"{row['fetch_ms']:9.3f} {row['fetch_ms'] / tcp['fetch_ms']:7.3f} {row['publish_ms']:11.3f} "
+              f"{row['in_place']:9}  {' '.join(map(str, row['losses']))}")
+    same = all(abs(loss / first - 1) <= 2 ** -8 for row in rows for loss, first in zip(row["losses"], rows[0]["losses"]))
+    equal = all(row["losses"] == rows[0]["losses"] for row in rows)
+    print("first losses are " + ("equal" if equal else "the same but for bfloat16's rounding" if same else "DIFFERENT"))
+    return same
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=os.path.join(ROOT, "build/release/levada"))
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--shape", default="smollm2", choices=sorted(SHAPES))
+    parser.add_argument("--shapes", default="n22,smollm2", help="of " + ", ".join(SHAPES))
     parser.add_argument("--transports", default="nvlink,tcp,shm")
-    parser.add_argument("--consumers", type=int, default=3)
-    parser.add_argument("--prompts", type=int, default=240)
-    parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--consumers", type=int, default=1)
+    parser.add_argument("--prompts", type=int, help="instead of the shape's own")
     parser.add_argument("--anchors", type=int, default=64)
     parser.add_argument("--timeout", type=int, default=240, help="seconds for one run")
     args = parser.parse_args()
-    shape = SHAPES[args.shape]
-    with tempfile.TemporaryDirectory(prefix="levada-fanout-") as folder:
-        make_model(os.path.join(folder, "model"), shape)
-        source = random.Random(5)
-        with open(os.path.join(folder, "prompts.jsonl"), "w") as file:
-            for i in range(args.prompts):
-                ids = [source.randrange(5, VOCABULARY) for _ in range(args.tokens)]
-                mask = [0] * 32 + [1] * (args.tokens - 32)
-                file.write(json.dumps({"id": f"p{i}", "input_ids": ids, "loss_mask": mask}) + "\n")
-        rows = [measure(args, shape, folder, transport) for transport in args.transports.split(",")]
-    tcp = next((row for row in rows if row["transport"] == "tcp"), rows[0])
-    megabytes = 2 * len(shape["captured"]) * shape["hidden"] * args.tokens / 1e6
-    print(f"{args.shape}, {args.consumers} trainers, {args.prompts} samples of {args.tokens} tokens, {megabytes:.2f} MB each")
-    print(f"{'transport':10} {'samples/s':>10} {'x tcp':>6} {'fetch ms':>9} {'of tcp':>7} {'publish ms':>11} {'on device':>10}")
-    for row in rows:
-        print(f"{row['transport']:10} {row['samples_per_s']:10.1f} {row['samples_per_s'] / tcp['samples_per_s']:6.2f} "
-              f"{row['fetch_ms']:9.3f} {row['fetch_ms'] / tcp['fetch_ms']:7.3f} {row['publish_ms']:11.3f} "
-              f"{row['on_device']:10}")
+    for name in args.shapes.split(","):
+        if name not in SHAPES:
+            parser.error(f"--shapes: {name} is none of {', '.join(SHAPES)}")
+        SHAPES[name]["prompts"] = args.prompts or SHAPES[name]["prompts"]
+    if not all([compare(args, name) for name in args.shapes.split(",")]):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -133,24 +133,14 @@ bool Feed::take(const fanout::GrantedLease& lease, std::int64_t sent_us, Fetch& 
     return false;
   }
   if (auto* sample = std::get_if<ReadSample>(&*read)) {
-    const bool is_copy = sample->is_copy, on_device = sample->features_on_device;
-    {
-      std::lock_guard lock(mutex_);
-      LEVADA_CHECK(sample->position == next_in_, "samples are fetched in the plan's order");
-      samples_.push_back(std::make_unique<ReadSample>(std::move(*sample)));
-      next_in_ += 1;
-      counts_.acquired += 1;
-      note_read_time_locked(read_us);
-      counts_.on_device += on_device;
-      counts_.ready_at_request += lease.ready_at_request;
-    }
-    changed_.notify_all();
-    outcome = Fetch::kFetched;
-    if (!is_copy) return true;  // its memory is the store's: the lease keeps it from being removed under a slow step
+    const bool is_copy = sample->is_copy;
+    const bool is_kept = keep_sample(std::move(*sample), lease, read_us);
+    if (is_kept) outcome = Fetch::kFetched;
+    if (is_kept && !is_copy) return true;  // its memory is the store's: the lease keeps it from going under a slow step
     drop_lease(lease.source_index);
-    const Status released = session_.abandon({lease.token}, "verified");
+    const Status released = session_.abandon({lease.token}, is_kept ? "verified" : "fetched again");
     if (!released.ok()) outcome = fail_with(released);
-    return released.ok();
+    return is_kept && released.ok();
   }
   drop_lease(lease.source_index);
   if (const auto* lost = std::get_if<SampleReader::Lost>(&*read)) {
@@ -165,6 +155,23 @@ bool Feed::take(const fanout::GrantedLease& lease, std::int64_t sent_us, Fetch& 
     counts_.expired_reads += 1;
   }
   return false;
+}
+
+// false if confirm() has gone back to an earlier position meanwhile.
+bool Feed::keep_sample(ReadSample sample, const fanout::GrantedLease& lease, std::int64_t read_us) {
+  {
+    std::lock_guard lock(mutex_);
+    LEVADA_CHECK(sample.position >= next_in_, "samples are fetched in the plan's order");
+    if (sample.position > next_in_) return false;
+    counts_.acquired += 1;
+    counts_.in_place += sample.in_place;
+    counts_.ready_at_request += lease.ready_at_request;
+    note_read_time_locked(read_us);
+    samples_.push_back(std::make_unique<ReadSample>(std::move(sample)));
+    next_in_ += 1;
+  }
+  changed_.notify_all();
+  return true;
 }
 
 void Feed::keep_lease(const fanout::GrantedLease& lease, std::int64_t sent_us) {
@@ -239,6 +246,46 @@ Result<std::vector<const ReadSample*>> Feed::next(std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) out.push_back(samples_[static_cast<std::size_t>(i)].get());
   next_out_ += count;
   return out;
+}
+
+Result<bool> Feed::confirm() {
+  std::vector<const ReadSample*> used;
+  {
+    std::lock_guard lock(mutex_);
+    for (std::int64_t i = 0; i < next_out_ - cursor_; ++i) used.push_back(samples_[static_cast<std::size_t>(i)].get());
+  }
+  LEVADA_ASSIGN_OR_RETURN(const std::vector<bool> matches, reader_.verify(used));
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    const ReadSample& sample = *used[i];
+    if (sample.is_copy || sample.holders.empty()) continue;
+    // In this order: as long as the view stands and the lease holds, the bytes that were measured are those that were used.
+    if (matches[i] && sample.still_there() && is_lease_valid(sample.position)) continue;
+    const std::int64_t position = sample.position, generation = sample.generation;
+    LEVADA_RETURN_IF_ERROR(go_back(position, matches[i] ? "its lease or its object ended" : "its bytes are others"));
+    if (!matches[i]) LEVADA_RETURN_IF_ERROR(session_.report_lost(position, generation, fanout::LossReason::kBadBytes));
+    return false;
+  }
+  return true;
+}
+
+Status Feed::go_back(std::int64_t position, const std::string& why) {
+  LEVADA_LOG_WARNING("position ", position, " was used in the store's memory, and ", why,
+                     ": its step is given up and its samples are fetched again");
+  std::vector<std::string> tokens;
+  std::deque<std::unique_ptr<ReadSample>> dropped;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto held = leases_.lower_bound(position); held != leases_.end(); held = leases_.erase(held))
+      tokens.push_back(held->second.token);
+    for (; next_in_ > position; --next_in_) {
+      dropped.push_back(std::move(samples_.back()));
+      samples_.pop_back();
+    }
+    next_out_ = cursor_;
+    counts_.gone_back += static_cast<std::int64_t>(dropped.size());
+  }
+  changed_.notify_all();
+  return session_.abandon(tokens, "fetched again");
 }
 
 Status Feed::checkpointed(std::int64_t step, const std::string& uri) {

@@ -3,9 +3,10 @@
 // Owner: the consumer's process. Session, reader, clock and pause must outlive it; what it hands out ends with it.
 // Thread: next(), checkpointed(), stepped() and complete() from the trainer's; fetch_step() from one thread, beat() from one
 // thread: their own after start(), the test's otherwise.
-// Invariant: samples come out exactly once each and in order, whatever is lost, expired or captured anew below. A sample is
-// verified before the trainer sees it and stays in memory until its step is acknowledged. "Not yet" waits, "ended" is an
-// empty answer, "failed" is a Status (B48).
+// Invariant: samples come out exactly once each and in order, whatever is lost, expired or captured anew below, but for
+// those that confirm() takes back. A sample is verified before the trainer sees it, features in place on a device before
+// confirm() answers; it stays in memory until its step is acknowledged. "Not yet" waits, "ended" is an empty answer,
+// "failed" is a Status (B48).
 //
 //   cursor_ <= next_out_ <= next_in_:   [acknowledged | handed out | fetched | to be fetched)
 //
@@ -13,7 +14,8 @@
 //                     │            ├─ unreadable ──> report_lost, acquired again later
 //                     │            └─ lease over ──> acquired again
 //                     ├─ can't be captured, and may be skipped ──> a stand-in without supervised tokens is fetched
-//                     └─ none yet, or the window is full ──> waits                stepped(): acknowledged, memory let go
+//                     └─ none yet, or the window is full ──> waits                confirm(): used, and still what it was
+//                                                                                 stepped(): acknowledged, memory let go
 #pragma once
 
 #include <condition_variable>
@@ -49,7 +51,8 @@ class Feed {
     std::int64_t skipped = 0;    // passed over: they can't be captured
     std::int64_t waited_us = 0;  // next() without a sample to give
     std::int64_t read_us = 0;    // reading and verifying one sample: the median of the latest
-    std::int64_t on_device = 0;  // whose features never were in host memory
+    std::int64_t in_place = 0;   // whose features were used in the store's own memory
+    std::int64_t gone_back = 0;  // fetched anew, because something in place was no longer what was read
   };
   enum class Fetch : std::uint8_t {
     kFetched,
@@ -76,6 +79,10 @@ class Feed {
   // more. kAborted: stopped, or the run has failed. REQUIRES: count is the consumer's quantum, and what was handed out
   // before was acknowledged or belongs to the same step.
   Result<std::vector<const ReadSample*>> next(std::int64_t count);
+  // Asked after the last use of what was handed out, before anything comes of it: whether all of it still is what its refs
+  // name, held by leases with their margin to spare. false: it must not be used; it ends with this call, and next() will
+  // give the same positions, fetched anew where need be.
+  Result<bool> confirm();
   Status checkpointed(std::int64_t step, const std::string& uri);
   // Step `step` has used what was handed out since the last call.
   Status stepped(std::int64_t step);
@@ -110,10 +117,13 @@ class Feed {
   void pass_over(std::deque<std::int64_t>& skipped);
   // Reads one lease; false: the round ends here.
   bool take(const fanout::GrantedLease& lease, std::int64_t sent_us, Fetch& outcome);
+  bool keep_sample(ReadSample sample, const fanout::GrantedLease& lease, std::int64_t read_us);
   void keep_lease(const fanout::GrantedLease& lease, std::int64_t sent_us);
   void drop_lease(std::int64_t position);
   void note_read_time_locked(std::int64_t read_us);
   bool is_lease_valid(std::int64_t position) const;
+  // Everything from `position` on is to be fetched again.
+  Status go_back(std::int64_t position, const std::string& why);
   Fetch fail_with(const Status& status);
   std::int64_t room_locked() const;
 

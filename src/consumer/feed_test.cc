@@ -357,5 +357,38 @@ TEST_F(FeedTest, StopWakesATrainerThatWaits) {
   EXPECT_EQ(feed.next(2).status().code(), StatusCode::kAborted);
 }
 
+// Samples that are used in the store's memory, where confirm() is asked before anything comes of them.
+TEST_F(FeedTest, WhatIsStillThereIsConfirmed) {
+  ASSERT_TRUE(feed_->begin(0, "").ok());
+  EXPECT_EQ(take_step(), (Positions{0, 1}));
+  EXPECT_TRUE(feed_->confirm().value());
+  EXPECT_TRUE(feed_->stepped(1).ok());
+}
+
+TEST_F(FeedTest, L4ALeaseThatEndedBeforeTheLastUseGivesTheStepUpAndItsSamplesComeAgain) {
+  ASSERT_TRUE(feed_->begin(0, "").ok());
+  EXPECT_EQ(take_step(), (Positions{0, 1}));
+  clock_.advance_us(26'000'000);  // of 30 s, of which 5 are the margin
+  EXPECT_FALSE(feed_->confirm().value());
+  EXPECT_EQ(registry_.cursor(0), 0);
+  EXPECT_EQ(take_step(), (Positions{0, 1}));
+  EXPECT_TRUE(feed_->confirm().value());
+  EXPECT_TRUE(feed_->stepped(1).ok());
+  EXPECT_EQ(take_step(), (Positions{2, 3}));
+  EXPECT_GE(feed_->counts().gone_back, 2);
+}
+
+TEST_F(FeedTest, AnObjectThatWasRemovedUnderItsStepGivesTheStepUp) {
+  ASSERT_TRUE(feed_->begin(0, "").ok());
+  EXPECT_EQ(take_step(), (Positions{0, 1}));
+  const std::string key = "store/run:p1/g1/hidden_states";
+  EXPECT_EQ(arena_->remove(key), store::RemoveOutcome::kStillRead);
+  EXPECT_FALSE(feed_->confirm().value());
+  EXPECT_EQ(take_step(), (Positions{0, 1})) << "position 0 was kept, position 1 is reported lost and captured anew";
+  EXPECT_EQ(feed_->counts().reported_lost, 1);
+  EXPECT_TRUE(feed_->confirm().value());
+  EXPECT_TRUE(feed_->stepped(1).ok());
+}
+
 }  // namespace
 }  // namespace levada::consumer

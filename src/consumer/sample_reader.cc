@@ -1,5 +1,6 @@
 #include "consumer/sample_reader.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/log.h"
@@ -14,6 +15,11 @@ constexpr std::array<std::int64_t, 3> kRetryPausesUs = {2'000'000, 4'000'000, 8'
 std::span<const std::byte> bytes_of_held(const HeldBytes& held) {
   if (const auto* view = std::get_if<store::ObjectView>(&held)) return view->bytes();
   return std::get<BufferPool::Buffer>(held).bytes();
+}
+
+// Bytes in place on a device, which only the device can measure: together with others, once they have been used.
+bool is_measured_later(const HeldBytes& held, bool on_device) {
+  return on_device && std::holds_alternative<store::ObjectView>(held);
 }
 
 template <class T>
@@ -39,6 +45,13 @@ std::string without_epoch(const std::string& sample_id, std::int64_t epoch) {
 }
 
 }  // namespace
+
+bool ReadSample::still_there() const {
+  return std::all_of(holders.begin(), holders.end(), [](const HeldBytes& held) {
+    const auto* view = std::get_if<store::ObjectView>(&held);
+    return view == nullptr || view->still_valid();
+  });
+}
 
 SampleReader::SampleReader(Options options, const RunCard& card, OpenStore open_store, Pause& pause)
     : options_(options),
@@ -76,11 +89,11 @@ SampleReader::Failure SampleReader::judge_failure(const Status& status, const co
 Result<std::optional<SampleReader::Failure>> SampleReader::copy_object(store::ObjectStore& store,
                                                                        const core::SampleRef& ref,
                                                                        const core::StoredTensor& tensor,
-                                                                       std::vector<Held>& held) {
-  LEVADA_ASSIGN_OR_RETURN(BufferPool::Buffer buffer, pool_.take(tensor.bytes()));
+                                                                       BufferPool& pool, std::vector<Held>& held) {
+  LEVADA_ASSIGN_OR_RETURN(BufferPool::Buffer buffer, pool.take(tensor.bytes()));
   const auto read = store.get_into(key_of(ref, tensor), buffer.bytes(), ref.incarnation);
   if (!read.ok()) {
-    LEVADA_RETURN_IF_ERROR(pool_.quarantine(std::move(buffer)));
+    LEVADA_RETURN_IF_ERROR(pool.quarantine(std::move(buffer)));
     return std::optional(judge_failure(read.status(), ref));
   }
   held.push_back({std::move(buffer), {}});
@@ -90,24 +103,36 @@ Result<std::optional<SampleReader::Failure>> SampleReader::copy_object(store::Ob
 Result<std::optional<SampleReader::Failure>> SampleReader::fetch_objects(store::ObjectStore& store,
                                                                          const core::SampleRef& ref,
                                                                          std::vector<Held>& held) {
+  if (options_.in_place) {
+    auto view = store.view(key_of(ref, ref.tensors.front()), ref.incarnation);
+    if (!view.ok()) return std::optional(judge_failure(view.status(), ref));
+    held.push_back({*std::move(view), {}, true});
+  }
   std::vector<std::string> keys;
   std::vector<BufferPool::Buffer> buffers;
-  for (const core::StoredTensor& tensor : ref.tensors) {
-    BufferPool& pool = buffers.empty() ? *device_pool_ : *pinned_pool_;  // features come first
-    LEVADA_ASSIGN_OR_RETURN(BufferPool::Buffer buffer, pool.take(tensor.bytes()));
+  for (std::size_t i = held.size(); i < ref.tensors.size(); ++i) {
+    BufferPool& pool = i == 0 ? *device_pool_ : *pinned_pool_;  // features come first
+    LEVADA_ASSIGN_OR_RETURN(BufferPool::Buffer buffer, pool.take(ref.tensors[i].bytes()));
     buffers.push_back(std::move(buffer));
-    keys.push_back(key_of(ref, tensor));
+    keys.push_back(key_of(ref, ref.tensors[i]));
   }
   std::vector<store::ObjectStore::Fetch> fetches;
   for (std::size_t i = 0; i < keys.size(); ++i) fetches.push_back({keys[i], buffers[i].bytes()});
-  const Status read = store.fetch(fetches, ref.incarnation);
+  using Mode = store::ObjectStore::FetchMode;
+  const Status read = store.fetch(fetches, ref.incarnation, options_.in_place ? Mode::kPlain : Mode::kMeasured);
   if (!read.ok()) {
-    for (std::size_t i = 0; i < buffers.size(); ++i)
-      LEVADA_RETURN_IF_ERROR((i == 0 ? *device_pool_ : *pinned_pool_).quarantine(std::move(buffers[i])));
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+      BufferPool& pool = held.size() + i == 0 ? *device_pool_ : *pinned_pool_;
+      LEVADA_RETURN_IF_ERROR(pool.quarantine(std::move(buffers[i])));
+    }
     if (read.code() == StatusCode::kInternal) return read;  // the device's own failure says nothing about the sample
     return std::optional(judge_failure(read, ref));
   }
-  for (std::size_t i = 0; i < buffers.size(); ++i) held.push_back({std::move(buffers[i]), fetches[i].checksum});
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const bool on_device = held.empty();
+    held.push_back(
+        {std::move(buffers[i]), options_.in_place ? std::nullopt : std::optional(fetches[i].checksum), on_device});
+  }
   return std::optional<Failure>();
 }
 
@@ -121,17 +146,32 @@ Result<std::optional<SampleReader::Failure>> SampleReader::try_objects(const cor
   }
   const store::Capabilities offers = (*store)->capabilities();
   if (offers.on_device && device_pool_) return fetch_objects(**store, ref, held);
+  const bool uploads = device_pool_.has_value();
   for (const core::StoredTensor& tensor : ref.tensors) {
-    if (!offers.zero_copy || offers.on_device) {
-      LEVADA_ASSIGN_OR_RETURN(auto failure, copy_object(**store, ref, tensor, held));
-      if (failure) return failure;
+    // What goes on to the device needs its memory in the store until then only.
+    const bool is_source = uploads && held.empty();
+    if (offers.zero_copy && !offers.on_device && (is_source || (options_.in_place && !uploads))) {
+      auto view = (*store)->view(key_of(ref, tensor), ref.incarnation);
+      if (!view.ok()) return std::optional(judge_failure(view.status(), ref));
+      held.push_back({*std::move(view), {}});
       continue;
     }
-    auto view = (*store)->view(key_of(ref, tensor), ref.incarnation);
-    if (!view.ok()) return std::optional(judge_failure(view.status(), ref));
-    held.push_back({std::move(*view), {}});
+    LEVADA_ASSIGN_OR_RETURN(auto failure, copy_object(**store, ref, tensor, is_source ? *pinned_pool_ : pool_, held));
+    if (failure) return failure;
   }
   return std::optional<Failure>();
+}
+
+Status SampleReader::upload(Held& features) {
+  if (uploader_ == nullptr) {
+    LEVADA_ASSIGN_OR_RETURN(uploader_, store::BatchCopier::create(*options_.device));
+  }
+  const std::span<const std::byte> from = bytes_of_held(features.bytes);
+  LEVADA_ASSIGN_OR_RETURN(BufferPool::Buffer buffer, device_pool_->take(from.size()));
+  const store::Transfer transfer{from.data(), buffer.bytes().data(), from.size()};
+  LEVADA_RETURN_IF_ERROR(uploader_->copy(std::span(&transfer, 1)));
+  features = {std::move(buffer), {}, true};
+  return {};
 }
 
 // Whether these are the bytes that the ref names.
@@ -143,6 +183,7 @@ std::optional<SampleReader::Lost> SampleReader::check_bytes(const core::SampleRe
       return Lost{fanout::LossReason::kShortRead, tensor.name + " has " + std::to_string(bytes.size()) +
                                                       " bytes instead of " + std::to_string(tensor.bytes())};
     }
+    if (is_measured_later(held[i].bytes, held[i].on_device)) continue;
     const bool matches =
         held[i].checksum ? *held[i].checksum == tensor.checksum : store::matches_checksum(bytes, tensor.checksum);
     if (!matches) return Lost{fanout::LossReason::kBadBytes, tensor.name + " does not match its checksum"};
@@ -158,6 +199,7 @@ SampleReader::read_objects(const core::SampleRef& ref, const std::function<bool(
     LEVADA_ASSIGN_OR_RETURN(auto failure, try_objects(ref, held));
     if (!failure) {
       if (auto lost = check_bytes(ref, held)) return Read(std::move(*lost));
+      if (device_pool_ && !held.front().on_device) LEVADA_RETURN_IF_ERROR(upload(held.front()));
       return Read(std::move(held));
     }
     if (auto* lost = std::get_if<Lost>(&*failure)) return Read(std::move(*lost));
@@ -218,16 +260,37 @@ Result<SampleReader::Outcome> SampleReader::read(const fanout::GrantedLease& lea
   LEVADA_ASSIGN_OR_RETURN(auto read, read_objects(*lease.ref, is_valid));
   if (auto* lost = std::get_if<Lost>(&read)) return Outcome(std::move(*lost));
   if (std::holds_alternative<Expired>(read)) return Outcome(Expired{});
-  for (Held& held : std::get<std::vector<Held>>(read)) {
-    if (held.checksum) sample.features_on_device = true;
-    sample.holders.push_back(std::move(held.bytes));
-  }
+  std::vector<Held>& held = std::get<std::vector<Held>>(read);
+  const bool on_device = held.front().on_device;
+  sample.features_on_device = on_device && options_.device->kind() == device::DeviceKind::kCuda;
+  sample.in_place = std::holds_alternative<store::ObjectView>(held.front().bytes);
+  if (is_measured_later(held.front().bytes, on_device)) sample.unverified = lease.ref->tensors.front().checksum;
+  for (Held& one : held) sample.holders.push_back(std::move(one.bytes));
   // Bytes whose lease ended while they were read may be anybody's, whatever their checksum says.
   if (!is_valid()) return Outcome(Expired{});
   if (auto lost = assemble(lease, sample)) return Outcome(std::move(*lost));
   LEVADA_ASSIGN_OR_RETURN(auto strange, check_values(sample));
   if (strange) return Outcome(std::move(*strange));
   return Outcome(std::move(sample));
+}
+
+Result<std::vector<bool>> SampleReader::verify(std::span<const ReadSample* const> samples) {
+  std::vector<store::Transfer> transfers;
+  for (const ReadSample* sample : samples) {
+    if (!sample->unverified) continue;
+    const auto bytes = std::as_bytes(sample->hidden_states);
+    transfers.push_back({bytes.data(), nullptr, bytes.size()});
+  }
+  std::vector<bool> matches(samples.size(), true);
+  if (transfers.empty()) return matches;
+  if (verifier_ == nullptr) {
+    LEVADA_ASSIGN_OR_RETURN(verifier_, store::BatchCopier::create(*options_.device));
+  }
+  LEVADA_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> measured, verifier_->copy_measured(transfers));
+  auto next = measured.begin();
+  for (std::size_t i = 0; i < samples.size(); ++i)
+    if (samples[i]->unverified) matches[i] = *next++ == *samples[i]->unverified;
+  return matches;
 }
 
 ReadSample SampleReader::stand_in(std::int64_t position) const {

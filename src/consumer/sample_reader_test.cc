@@ -207,9 +207,10 @@ TEST_F(SampleReaderTest, AStoreThatRefusesTheTokenEndsTheConsumer) {
 // Stores whose objects lie on a device (the CPU's twin), which this process maps.
 class DeviceReaderTest : public testing::Test {
  protected:
-  std::unique_ptr<SampleReader> reader(device::Device* device) {
+  std::unique_ptr<SampleReader> reader(device::Device* device, bool in_place = true) {
     SampleReader::Options options;
     options.device = device;
+    options.in_place = in_place;
     return std::make_unique<SampleReader>(
         options, card_,
         [this, device](const std::string& url) {
@@ -222,6 +223,10 @@ class DeviceReaderTest : public testing::Test {
     return reader.read({"t", p, ref.sample_id, 1, std::make_shared<const core::SampleRef>(ref), false, 30'000},
                        [] { return true; });
   }
+  static bool verify(SampleReader& reader, const ReadSample& sample) {
+    const ReadSample* const samples[] = {&sample};
+    return reader.verify(samples).value().front();
+  }
   static std::vector<std::uint16_t> features(std::int64_t p) {
     return numbers<std::uint16_t>(p, tokens_of(p) * 2 * kHidden, 7);
   }
@@ -233,17 +238,63 @@ class DeviceReaderTest : public testing::Test {
   const RunCard card_ = small_card(4);
 };
 
-TEST_F(DeviceReaderTest, FeaturesStayOnTheTrainersDeviceAndTheRestComesToTheHost) {
+TEST_F(DeviceReaderTest, FeaturesAreUsedInTheArenaAndTheRestComesToTheHost) {
   auto reader = this->reader(&device_);
   const core::SampleRef ref = put(2);
   const auto outcome = read(*reader, ref, 2);
   ASSERT_TRUE(outcome.ok()) << outcome.status().to_string();
   const auto& sample = std::get<ReadSample>(*outcome);
-  EXPECT_TRUE(sample.features_on_device);
-  EXPECT_TRUE(sample.is_copy) << "its lease may end at once";
+  EXPECT_TRUE(sample.in_place);
+  EXPECT_FALSE(sample.is_copy) << "its lease lasts as long as it is used";
   EXPECT_EQ(std::vector(sample.hidden_states.begin(), sample.hidden_states.end()), features(2));
   EXPECT_EQ(std::vector(sample.input_ids.begin(), sample.input_ids.end()), input_ids(2));
-  EXPECT_EQ(reader->stand_in(3).features_on_device, false);
+  EXPECT_EQ(verify(*reader, sample), true);
+  EXPECT_TRUE(sample.still_there());
+  EXPECT_EQ(served_.arena->remove("store/run:p2/g1/hidden_states"), store::RemoveOutcome::kStillRead);
+  EXPECT_FALSE(sample.still_there());
+  EXPECT_EQ(std::vector(sample.hidden_states.begin(), sample.hidden_states.end()), features(2)) << "not used anew";
+}
+
+TEST_F(DeviceReaderTest, WhatMayNotStayInTheArenaGoesFromDeviceToDevice) {
+  auto reader = this->reader(&device_, /*in_place=*/false);
+  const core::SampleRef ref = put(2);
+  const auto outcome = read(*reader, ref, 2);
+  ASSERT_TRUE(outcome.ok()) << outcome.status().to_string();
+  const auto& sample = std::get<ReadSample>(*outcome);
+  EXPECT_TRUE(sample.is_copy) << "its lease may end at once";
+  EXPECT_FALSE(sample.unverified) << "it was measured on its way";
+  EXPECT_EQ(std::vector(sample.hidden_states.begin(), sample.hidden_states.end()), features(2));
+  EXPECT_EQ(served_.arena->remove("store/run:p2/g1/hidden_states"), store::RemoveOutcome::kFreed);
+}
+
+TEST_F(DeviceReaderTest, AsManyAsMayBeUsedInPlaceLeaveRoomForReading) {
+  auto reader = this->reader(&device_);
+  const core::SampleRef ref = put(2);
+  std::vector<ReadSample> samples;
+  for (std::int64_t i = 0; i < SampleReader::kMostInPlace; ++i) {
+    auto outcome = read(*reader, ref, 2);
+    ASSERT_TRUE(outcome.ok()) << outcome.status().to_string();
+    ASSERT_TRUE(std::holds_alternative<ReadSample>(*outcome)) << i;
+    samples.push_back(std::move(std::get<ReadSample>(*outcome)));
+  }
+}
+
+TEST_F(DeviceReaderTest, FromStoresInHostMemoryFeaturesAreVerifiedAndBroughtToTheDevice) {
+  store::ServedArena host(1 << 18);
+  for (const std::string& url : {host.server->shm_url(), host.server->tcp_url()}) {
+    auto reader = this->reader(&device_);
+    const std::int64_t p = url == host.server->tcp_url();
+    core::SampleRef ref = put_sample(*host.arena, card_, p, 1, url);
+    const auto outcome = read(*reader, ref, p);
+    ASSERT_TRUE(outcome.ok()) << outcome.status().to_string();
+    const auto& sample = std::get<ReadSample>(*outcome);
+    EXPECT_TRUE(sample.is_copy) << url;
+    EXPECT_FALSE(sample.in_place);
+    EXPECT_EQ(std::vector(sample.hidden_states.begin(), sample.hidden_states.end()), features(p));
+    EXPECT_EQ(std::vector(sample.input_ids.begin(), sample.input_ids.end()), input_ids(p));
+    ref.tensors[0].checksum ^= 1;
+    EXPECT_TRUE(std::holds_alternative<SampleReader::Lost>(*read(*reader, ref, p)));
+  }
 }
 
 TEST_F(DeviceReaderTest, WithoutADeviceTheyComeThroughTheSocket) {
@@ -256,13 +307,16 @@ TEST_F(DeviceReaderTest, WithoutADeviceTheyComeThroughTheSocket) {
   EXPECT_EQ(std::vector(sample.hidden_states.begin(), sample.hidden_states.end()), features(2));
 }
 
-TEST_F(DeviceReaderTest, V4OtherBytesOfTheRightLengthAreReported) {
-  auto reader = this->reader(&device_);
+TEST_F(DeviceReaderTest, V4OtherBytesOfTheRightLengthAreFoundBeforeAnythingComesOfThem) {
   core::SampleRef ref = put(0);
   ref.tensors[0].checksum ^= 1;
-  const auto outcome = read(*reader, ref, 0);
-  ASSERT_TRUE(outcome.ok());
-  EXPECT_EQ(std::get<SampleReader::Lost>(*outcome).reason, fanout::LossReason::kBadBytes);
+  const auto copying = this->reader(&device_, /*in_place=*/false), in_place = this->reader(&device_);
+  const auto copied = read(*copying, ref, 0);
+  ASSERT_TRUE(copied.ok());
+  EXPECT_EQ(std::get<SampleReader::Lost>(*copied).reason, fanout::LossReason::kBadBytes);
+  const auto used = read(*in_place, ref, 0);
+  ASSERT_TRUE(used.ok());
+  EXPECT_EQ(verify(*in_place, std::get<ReadSample>(*used)), false);
 }
 
 TEST_F(DeviceReaderTest, V2AFirstSampleThatIsNotFiniteIsReportedFromTheDeviceToo) {

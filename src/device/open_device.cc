@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "base/interface_id.h"
 #include "device/cpu_device.h"
 #include "device/cuda/factory.h"
 #include "device/device.h"
@@ -36,9 +37,18 @@ Result<void*> cuda_module_symbol(const char* name) {
     return unavailable(std::string("no CUDA here: ") + dlerror() + "; build the target levada_cuda on a machine with " +
                        "the CUDA 13 runtime and keep " + kModule + " beside the executable, or use --device cpu");
   }
-  void* symbol = dlsym(module, name);
-  if (symbol == nullptr) return unavailable(path.string() + " belongs to another build of levada: rebuild it");
+  auto symbol = symbol_of(module, path.string(), name);
+  if (!symbol.ok()) return unavailable(symbol.status().message() + ", or use --device cpu");
   return symbol;
+}
+
+Result<void*> symbol_of(void* module, const std::string& path, const char* name) {
+  const auto id = reinterpret_cast<const char* (*)()>(dlsym(module, kModuleInterfaceId));
+  const std::string theirs = id == nullptr ? "unknown" : id();
+  void* const symbol = dlsym(module, name);
+  if (theirs == interface_id() && symbol != nullptr) return symbol;
+  return unavailable(path + " belongs to another build of levada (" + theirs + ", this one is " + interface_id() +
+                     "): build it anew together with the binary");
 }
 
 Result<std::unique_ptr<Device>> open_device(DeviceKind kind, int index) {

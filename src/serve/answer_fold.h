@@ -17,6 +17,8 @@ namespace levada::serve {
 struct AnswerFold {
   std::string text;
   std::vector<core::Token> token_ids;
+  std::vector<core::TokenLogprob> logprobs, prompt_logprobs;  // if asked
+  std::vector<float> hidden;                                  // if asked
   std::int32_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   std::optional<core::Finish> finish;
   std::int64_t latency_us = 0;  // from arrival to the newest delta

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
+
+#include "serve/test_model.h"
 
 namespace levada::serve {
 namespace {
@@ -158,12 +161,113 @@ TEST(Batch, WholeAnswerWaitsForAllAndKeepsTheirOrder) {
   EXPECT_EQ(list[1]["text"], "second");
 }
 
+core::TokenLogprob logprob_of(core::Token token, float logprob, std::vector<core::TokenLogprob::Alternative> top = {}) {
+  return {token, logprob, std::move(top)};
+}
+
+TEST(Logprobs, OfChatNameTextAndBytesAndEachTokensOwnAlternatives) {  // B40
+  CallSpec spec = call_of(Dialect::kChat, false);
+  spec.tokenizer = &test_tokenizer();
+  spec.members[0].request.logprobs.emplace();
+  const core::Token hi = test_tokenizer().encode("Hi", {false, false})[0];
+  const core::Token half = test_tokenizer().encode("\xF0\x9F\x98\x80", {false, false})[0];
+  core::OutputDelta delta = ended(delta_of({hi, half}, "Hi", 2), core::FinishReason::kLength);
+  delta.logprobs = {logprob_of(hi, -0.5f, {{hi, -0.5f}, {half, core::kLeastLogprob}}), logprob_of(half, -2)};
+  Answer answer(spec, 1);
+  const Json content = Json::parse(answer.on_delta(0, delta, 1).bytes)["choices"][0]["logprobs"]["content"];
+  EXPECT_EQ(content[0], Json::parse(R"({"token":"Hi","logprob":-0.5,"bytes":[72,105],"top_logprobs":[
+      {"token":"Hi","logprob":-0.5,"bytes":[72,105]},
+      {"token":"bytes:\\xf0\\x9f","logprob":-9999.0,"bytes":[240,159]}]})"));
+  EXPECT_EQ(content[1]["top_logprobs"], Json::array());
+}
+
+TEST(Logprobs, OfACompletionBeginWithTheEchoedPromptWhoseFirstTokenHasNone) {
+  CallSpec spec = call_of(Dialect::kCompletion, true);
+  spec.tokenizer = &test_tokenizer();
+  spec.echo = true;
+  spec.members[0].request.logprobs.emplace();
+  const std::vector<core::Token> prompt = test_tokenizer().encode("caf\u00e9 is", {false, false});
+  spec.members[0].request.prompt = prompt;
+  const core::Token open = test_tokenizer().encode(" open", {false, false})[0];
+  core::OutputDelta delta = ended(delta_of({open}, " open", 1), core::FinishReason::kLength);
+  for (std::size_t i = 1; i < prompt.size(); ++i) delta.prompt_logprobs.push_back(logprob_of(prompt[i], -1));
+  delta.logprobs = {logprob_of(open, -3, {{open, -3}})};
+  Answer answer(spec, 1);
+  const Json choice = events_of(answer.on_delta(0, delta, 1).bytes)[0]["choices"][0];
+  EXPECT_EQ(choice["text"], "caf\u00e9 is open");
+  const Json& told = choice["logprobs"];
+  EXPECT_EQ(told["tokens"].size(), prompt.size() + 1);
+  EXPECT_EQ(told["token_logprobs"][0], nullptr);
+  EXPECT_EQ(told["top_logprobs"][0], nullptr);
+  EXPECT_EQ(told["token_logprobs"].back(), -3);
+  EXPECT_EQ(told["top_logprobs"].back(), Json::parse(R"({" open":-3})"));
+  EXPECT_EQ(told["text_offset"].back(), 7);  // characters, not bytes
+}
+
+TEST(Logprobs, OfGenerateAreCumulativeTriples) {
+  CallSpec spec = call_of(Dialect::kGenerate, true);
+  spec.members[0].request.prompt = {4, 5, 6};
+  spec.members[0].request.logprobs = core::LogprobRequest{1, 1};
+  core::OutputDelta first = delta_of({7}, "a", 1), second = ended(delta_of({8}, "b", 2), core::FinishReason::kLength);
+  first.prompt_logprobs = {logprob_of(6, -1.5f, {{9, -0.25f}})};
+  first.logprobs = {logprob_of(7, -2, {{7, -2}})};
+  second.logprobs = {logprob_of(8, -3, {{5, -1}})};
+  Answer answer(spec, 1);
+  const Json early = events_of(answer.on_delta(0, first, 1).bytes)[0]["meta_info"];
+  EXPECT_EQ(early["input_token_logprobs"], Json::parse("[[null,5,null],[-1.5,6,null]]"));
+  EXPECT_EQ(early["input_top_logprobs"], Json::parse("[null,[[-0.25,9,null]]]"));
+  const Json meta = events_of(answer.on_delta(0, second, 1).bytes)[0]["meta_info"];
+  EXPECT_EQ(meta["output_token_logprobs"], Json::parse("[[-2.0,7,null],[-3.0,8,null]]"));
+  EXPECT_EQ(meta["output_top_logprobs"], Json::parse("[[[-2.0,7,null]],[[-1.0,5,null]]]"));
+}
+
+TEST(HiddenStates, AreThePromptsRowsThenOneRowPerToken) {
+  CallSpec spec = call_of(Dialect::kGenerate, false);
+  spec.hidden_size = 2;
+  spec.members[0].request.hidden = core::HiddenWish::kAll;
+  core::OutputDelta first = delta_of({7}, "a", 1), second = ended(delta_of({8}, "b", 2), core::FinishReason::kLength);
+  first.prompt_tokens = second.prompt_tokens = 2;
+  first.hidden = {1, 2, 3, 4};
+  second.hidden = {5, 6};
+  Answer answer(spec, 1);
+  (void)answer.on_delta(0, first, 1);
+  EXPECT_EQ(Json::parse(answer.on_delta(0, second, 1).bytes)["meta_info"]["hidden_states"],
+            Json::parse("[[[1,2],[3,4]],[5,6]]"));
+}
+
+TEST(Choices, ShareOnePromptInTheUsageAndKeepTheirIndex) {
+  CallSpec spec = call_of(Dialect::kChat, true, 2);
+  spec.choices = 2;
+  spec.include_usage = true;
+  Answer answer(spec, 1);
+  std::string bytes = answer.on_delta(1, ended(delta_of({1}, "b", 1), core::FinishReason::kStop), 1).bytes;
+  bytes += answer.on_delta(0, ended(delta_of({1}, "a", 1), core::FinishReason::kStop), 1).bytes;
+  std::map<int, std::string> texts;
+  Json usage;
+  for (const Json& event : events_of(bytes)) {
+    if (event.is_string()) continue;
+    for (const Json& choice : event["choices"]) texts[choice["index"]] += choice["delta"].value("content", "");
+    usage = event["usage"];
+  }
+  EXPECT_EQ(texts, (std::map<int, std::string>{{0, "a"}, {1, "b"}}));
+  EXPECT_EQ(usage["prompt_tokens"], 10);
+  EXPECT_EQ(usage["completion_tokens"], 2);
+}
+
 // What a client folds out of a stream.
 struct Folded {
   std::string text, finish;
   std::vector<int> ids;
   Json usage;
+  Json logprobs = Json::array();
 };
+
+void fold_logprobs(Dialect dialect, const Json& choice, Folded& folded) {
+  if (choice["logprobs"].is_null()) return;
+  for (const Json& value : choice["logprobs"][dialect == Dialect::kChat ? "content" : "token_logprobs"]) {
+    folded.logprobs.push_back(value);
+  }
+}
 
 Folded fold_stream(Dialect dialect, const std::string& bytes) {
   Folded folded;
@@ -174,6 +278,7 @@ Folded fold_stream(Dialect dialect, const std::string& bytes) {
       folded.ids = event["output_ids"].get<std::vector<int>>();
       folded.finish = event["meta_info"]["finish_reason"].dump();
       folded.usage = event["meta_info"]["completion_tokens"];
+      folded.logprobs = event["meta_info"]["output_token_logprobs"];
       continue;
     }
     if (event["choices"].empty()) {
@@ -183,6 +288,7 @@ Folded fold_stream(Dialect dialect, const std::string& bytes) {
     const Json& choice = event["choices"][0];
     folded.text += dialect == Dialect::kChat ? choice["delta"].value("content", "") : choice["text"].get<std::string>();
     if (!choice["finish_reason"].is_null()) folded.finish = choice["finish_reason"];
+    fold_logprobs(dialect, choice, folded);
   }
   return folded;
 }
@@ -190,11 +296,13 @@ Folded fold_stream(Dialect dialect, const std::string& bytes) {
 Folded fold_whole(Dialect dialect, const Json& answer) {
   if (dialect == Dialect::kGenerate) {
     return {answer["text"], answer["meta_info"]["finish_reason"].dump(), answer["output_ids"].get<std::vector<int>>(),
-            answer["meta_info"]["completion_tokens"]};
+            answer["meta_info"]["completion_tokens"], answer["meta_info"]["output_token_logprobs"]};
   }
   const Json& choice = answer["choices"][0];
   const Json& text = dialect == Dialect::kChat ? choice["message"]["content"] : choice["text"];
-  return {text, choice["finish_reason"], {}, answer["usage"]};
+  Folded folded{text, choice["finish_reason"], {}, answer["usage"]};
+  fold_logprobs(dialect, choice, folded);
+  return folded;
 }
 
 RC_GTEST_PROP(Law10, TheWholeAnswerIsTheFoldOfTheStreamHoweverItWasCut, ()) {
@@ -203,6 +311,7 @@ RC_GTEST_PROP(Law10, TheWholeAnswerIsTheFoldOfTheStreamHoweverItWasCut, ()) {
       rc::gen::element<std::string>("", "a", "\"", "\\", "\n", "\x01", "é", "😀", "</script>", " two words"));
   CallSpec spec = call_of(dialect, true);
   spec.include_usage = true;
+  spec.members[0].request.logprobs.emplace();
   Answer streamed(spec, 1);
   spec.stream = false;
   Answer whole(spec, 1);
@@ -214,10 +323,13 @@ RC_GTEST_PROP(Law10, TheWholeAnswerIsTheFoldOfTheStreamHoweverItWasCut, ()) {
     const std::size_t take = std::min<std::size_t>(pieces.size() - at, *rc::gen::inRange(1, 4));
     std::string text;
     std::vector<core::Token> ids;
+    std::vector<core::TokenLogprob> logprobs;
     for (std::size_t i = 0; i < take; ++i, ++at) {
       text += pieces[at];
       ids.push_back(static_cast<core::Token>(at));
-      const auto one = delta_of({static_cast<core::Token>(at)}, pieces[at], static_cast<std::int32_t>(at) + 1);
+      auto one = delta_of({static_cast<core::Token>(at)}, pieces[at], static_cast<std::int32_t>(at) + 1);
+      one.logprobs = {logprob_of(static_cast<core::Token>(at), -0.5f * static_cast<float>(at))};
+      logprobs.push_back(one.logprobs[0]);
       if (at + 1 < pieces.size())
         (void)whole.on_delta(0, one, 1);
       else
@@ -225,6 +337,7 @@ RC_GTEST_PROP(Law10, TheWholeAnswerIsTheFoldOfTheStreamHoweverItWasCut, ()) {
     }
     total += static_cast<std::int32_t>(take);
     core::OutputDelta cut = delta_of(std::move(ids), std::move(text), total);
+    cut.logprobs = std::move(logprobs);
     if (at == pieces.size()) cut = ended(std::move(cut), core::FinishReason::kStop);
     bytes += streamed.on_delta(0, cut, 1).bytes;
   } while (at < pieces.size());
@@ -235,6 +348,8 @@ RC_GTEST_PROP(Law10, TheWholeAnswerIsTheFoldOfTheStreamHoweverItWasCut, ()) {
   RC_ASSERT(from_stream.finish == from_whole.finish);
   RC_ASSERT(from_stream.ids == from_whole.ids);
   RC_ASSERT(from_stream.usage == from_whole.usage);
+  RC_ASSERT(from_stream.logprobs == from_whole.logprobs);
+  RC_ASSERT(from_stream.logprobs.size() == pieces.size());
 }
 
 }  // namespace

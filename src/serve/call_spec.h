@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/request.h"
+#include "text/tokenizer.h"
 
 namespace levada::serve {
 
@@ -17,8 +18,9 @@ enum class Dialect : std::uint8_t { kChat, kCompletion, kGenerate };
 
 struct Member {
   core::Request request;
-  std::string rid;    // what /abort_request names; unique among live members
-  Status fault = {};  // of a capture's prompt: it fails alone
+  std::string rid;         // what /abort_request names; unique among live members
+  Status fault = {};       // of a capture's prompt: it fails alone
+  std::string group = {};  // names all choices of a prompt; empty: none but `rid`
 };
 
 struct CallSpec {
@@ -26,7 +28,12 @@ struct CallSpec {
   std::string id;     // "chatcmpl-…", "cmpl-…"; /generate answers each member with its rid instead
   std::string model;  // echoed in the answer
   std::vector<Member> members;
-  bool batch = false;  // answer with a list even if there is one member (/generate)
+  std::size_t choices = 1;                     // members [k * choices, (k + 1) * choices) answer the same prompt
+  bool echo = false;                           // the answer's text begins with the prompt
+  bool token_texts = false;                    // of /generate: log probabilities name tokens by their text, too
+  std::int32_t hidden_size = 1;                // of the model
+  const text::Tokenizer* tokenizer = nullptr;  // null: tokens have no text
+  bool batch = false;                          // answer with a list even if there is one member (/generate)
   bool stream = false;
   bool include_usage = false;
   bool wants_ids = false;  // the last Emission carries the answer's token ids

@@ -1,6 +1,7 @@
 // Answers of /v1/chat/completions.
 #include "serve/answer_format.h"
 #include "serve/json_text.h"
+#include "serve/logprob_json.h"
 #include "serve/openai_text.h"
 
 namespace levada::serve {
@@ -11,27 +12,39 @@ class ChatFormat final : public AnswerFormat {
  public:
   ChatFormat(const CallSpec& call, std::int64_t created_unix_s)
       : include_usage_(call.include_usage),
+        logprobs_(call.members.front().request.logprobs.has_value()),
+        choices_(call.choices),
+        tokenizer_(call.tokenizer),
+        told_(call.members.size()),
         whole_head_(openai_head(call, "chat.completion", created_unix_s)),
         event_head_("data: " + openai_head(call, "chat.completion.chunk", created_unix_s)),
         event_tail_(include_usage_ ? "}],\"usage\":null}\n\n" : "}]}\n\n") {
-    delta_head_ = event_head_ + "\"choices\":[{\"index\":0,\"delta\":{";
+    for (std::size_t member = 0; member < call.members.size(); ++member) {
+      delta_heads_.push_back(event_head_ + "\"choices\":[{\"index\":" + std::to_string(member) + ",\"delta\":{");
+    }
   }
 
-  void append_opening(std::size_t, std::string& out) override {
-    out +=
-        delta_head_ + "\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null" + event_tail_;
+  void append_opening(std::size_t member, std::string& out) override {
+    out += delta_heads_[member] + "\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null" +
+           event_tail_;
   }
 
-  void append_events(std::size_t, const AnswerFold& fold, const core::OutputDelta& delta, std::string& out) override {
+  // Log probabilities of tokens whose text is held back come with the next text, or with the finish.
+  void append_events(std::size_t member, const AnswerFold& fold, const core::OutputDelta& delta,
+                     std::string& out) override {
     if (!delta.text.empty()) {
-      out += delta_head_;
+      out += delta_heads_[member];
       out += "\"content\":\"";
       append_json_escaped(out, delta.text);
-      out += "\"},\"logprobs\":null,\"finish_reason\":null";
+      out += "\"},\"logprobs\":";
+      append_fresh_logprobs(member, fold, out);
+      out += ",\"finish_reason\":null";
       out += event_tail_;
     }
     if (!fold.done()) return;
-    out += delta_head_ + "},\"logprobs\":null,";
+    out += delta_heads_[member] + "},\"logprobs\":";
+    append_fresh_logprobs(member, fold, out);
+    out += ',';
     append_openai_finish(fold.finish, out);
     out += event_tail_;
   }
@@ -39,17 +52,28 @@ class ChatFormat final : public AnswerFormat {
   void append_closing(const std::vector<AnswerFold>& folds, std::string& out) override {
     if (!include_usage_) return;
     out += event_head_ + "\"choices\":[],\"usage\":";
-    append_usage(folds, out);
+    append_usage(folds, choices_, out);
     out += "}\n\n";
   }
 
   std::string whole(const std::vector<AnswerFold>& folds) override {
-    std::string out = whole_head_ + "\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":";
-    append_json_string(out, folds.front().text);
-    out += "},\"logprobs\":null,";
-    append_openai_finish(folds.front().finish, out);
-    out += "}],\"usage\":";
-    append_usage(folds, out);
+    std::string out = whole_head_ + "\"choices\":[";
+    for (std::size_t member = 0; member < folds.size(); ++member) {
+      if (member > 0) out += ',';
+      out += "{\"index\":" + std::to_string(member) + ",\"message\":{\"role\":\"assistant\",\"content\":";
+      append_json_string(out, folds[member].text);
+      out += "},\"logprobs\":";
+      if (logprobs_) {
+        append_chat_logprobs(tokenizer_, folds[member].logprobs, out);
+      } else {
+        out += "null";
+      }
+      out += ',';
+      append_openai_finish(folds[member].finish, out);
+      out += '}';
+    }
+    out += "],\"usage\":";
+    append_usage(folds, choices_, out);
     out += '}';
     return out;
   }
@@ -57,8 +81,23 @@ class ChatFormat final : public AnswerFormat {
   bool answers_aborts() const override { return false; }
 
  private:
-  bool include_usage_;
-  std::string whole_head_, event_head_, event_tail_, delta_head_;
+  // Those that no event has told yet; null if there are none.
+  void append_fresh_logprobs(std::size_t member, const AnswerFold& fold, std::string& out) {
+    const auto fresh = std::span(fold.logprobs).subspan(told_[member]);
+    if (fresh.empty()) {
+      out += "null";
+      return;
+    }
+    append_chat_logprobs(tokenizer_, fresh, out);
+    told_[member] = fold.logprobs.size();
+  }
+
+  bool include_usage_, logprobs_;
+  std::size_t choices_;
+  const text::Tokenizer* tokenizer_;
+  std::vector<std::size_t> told_;  // log probabilities, per member
+  std::string whole_head_, event_head_, event_tail_;
+  std::vector<std::string> delta_heads_;  // per member
 };
 
 }  // namespace

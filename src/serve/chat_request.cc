@@ -2,9 +2,11 @@
 #include <algorithm>
 
 #include "serve/chat_messages.h"
+#include "serve/guide_fields.h"
 #include "serve/json_text.h"
 #include "serve/prompt.h"
 #include "serve/request_envelope.h"
+#include "serve/request_wishes.h"
 
 namespace levada::serve {
 
@@ -94,7 +96,13 @@ Result<CallSpec> parse_chat(const ParseContext& context, simdjson::dom::object b
   LEVADA_RETURN_IF_ERROR(resolve_limit(context.model, prelude.limit, prompt.size(), std::nullopt, prelude.sampling));
 
   CallSpec call = make_openai_call(context, Dialect::kChat, prelude.envelope);
-  call.members.push_back({make_request(context, prelude.envelope, std::move(prompt), prelude.sampling), call.id});
+  call.choices = read_choices(fields);
+  core::Request request = make_request(context, prelude.envelope, std::move(prompt), prelude.sampling);
+  request.logprobs = read_chat_logprobs(fields);
+  LEVADA_RETURN_IF_ERROR(fields.status());
+  LEVADA_RETURN_IF_ERROR(add_members(context, std::move(request), call.id, call));
+  LEVADA_ASSIGN_OR_RETURN(const auto guide, read_openai_guide(fields));
+  LEVADA_RETURN_IF_ERROR(add_guides(context.model, guide, {}, call.members));
   return call;
 }
 

@@ -1,6 +1,7 @@
 // Answers of /v1/completions.
 #include "serve/answer_format.h"
 #include "serve/json_text.h"
+#include "serve/logprob_json.h"
 #include "serve/openai_text.h"
 
 namespace levada::serve {
@@ -11,25 +12,35 @@ class CompletionFormat final : public AnswerFormat {
  public:
   CompletionFormat(const CallSpec& call, std::int64_t created_unix_s)
       : include_usage_(call.include_usage),
+        logprobs_(call.members.front().request.logprobs.has_value()),
+        choices_(call.choices),
+        tokenizer_(call.tokenizer),
+        members_(call.members.size()),
         head_(openai_head(call, "text_completion", created_unix_s)),
-        event_tail_(include_usage_ ? "}],\"usage\":null}\n\n" : "}]}\n\n") {}
+        event_tail_(include_usage_ ? "}],\"usage\":null}\n\n" : "}]}\n\n") {
+    if (!call.echo) return;
+    for (std::size_t member = 0; member < members_.size(); ++member) {
+      members_[member].echoed = call.members[member].request.prompt;
+    }
+  }
 
   void append_opening(std::size_t, std::string&) override {}
 
   void append_events(std::size_t member, const AnswerFold& fold, const core::OutputDelta& delta,
                      std::string& out) override {
-    if (delta.text.empty() && !fold.done()) return;
+    const bool echoes = !members_[member].echoed.empty() && !members_[member].opened;
+    if (delta.text.empty() && !fold.done() && !echoes) return;
     out += "data: ";
     out += head_;
     out += "\"choices\":[{";
-    append_choice(member, delta.text, fold.finish, out);
+    append_choice(member, delta.text, fold, out);
     out += event_tail_;
   }
 
   void append_closing(const std::vector<AnswerFold>& folds, std::string& out) override {
     if (!include_usage_) return;
     out += "data: " + head_ + "\"choices\":[],\"usage\":";
-    append_usage(folds, out);
+    append_usage(folds, choices_, out);
     out += "}\n\n";
   }
 
@@ -37,11 +48,11 @@ class CompletionFormat final : public AnswerFormat {
     std::string out = head_ + "\"choices\":[";
     for (std::size_t member = 0; member < folds.size(); ++member) {
       out += member == 0 ? "{" : ",{";
-      append_choice(member, folds[member].text, folds[member].finish, out);
+      append_choice(member, folds[member].text, folds[member], out);
       out += '}';
     }
     out += "],\"usage\":";
-    append_usage(folds, out);
+    append_usage(folds, choices_, out);
     out += '}';
     return out;
   }
@@ -49,15 +60,54 @@ class CompletionFormat final : public AnswerFormat {
   bool answers_aborts() const override { return false; }
 
  private:
-  static void append_choice(std::size_t member, const std::string& text, const std::optional<core::Finish>& finish,
-                            std::string& out) {
+  struct Told {
+    std::vector<core::Token> echoed;  // the prompt
+    bool opened = false;
+    std::size_t logprobs = 0;  // tokens whose log probabilities have been told
+    std::size_t offset = 0;    // characters of the text they make up
+  };
+
+  // The next piece of a choice: `text`, the prompt before the first one, and the log probabilities not told yet.
+  void append_choice(std::size_t member, const std::string& text, const AnswerFold& fold, std::string& out) {
+    Told& told = members_[member];
     out += "\"index\":" + std::to_string(member) + ",\"text\":\"";
+    if (!told.opened) append_json_escaped(out, text_of(told.echoed));
     append_json_escaped(out, text);
-    out += "\",\"logprobs\":null,";
-    append_openai_finish(finish, out);
+    out += "\",\"logprobs\":";
+    append_logprobs(told, fold, out);
+    told.opened = true;
+    out += ',';
+    append_openai_finish(fold.finish, out);
   }
 
-  bool include_usage_;
+  void append_logprobs(Told& told, const AnswerFold& fold, std::string& out) const {
+    std::vector<ToldToken> tokens;
+    if (logprobs_ && !told.opened && !told.echoed.empty()) {
+      tokens.push_back({told.echoed.front(), nullptr});
+      for (const core::TokenLogprob& logprob : fold.prompt_logprobs) tokens.push_back({logprob.token, &logprob});
+    }
+    for (; told.logprobs < fold.logprobs.size(); ++told.logprobs) {
+      tokens.push_back({fold.logprobs[told.logprobs].token, &fold.logprobs[told.logprobs]});
+    }
+    if (tokens.empty()) {
+      out += "null";
+    } else {
+      append_completion_logprobs(tokenizer_, tokens, told.offset, out);
+    }
+  }
+
+  std::string text_of(const std::vector<core::Token>& tokens) const {
+    std::string text;
+    for (const core::Token token : tokens) {
+      if (tokenizer_ != nullptr && !tokenizer_->is_special(token)) text += tokenizer_->bytes(token);
+    }
+    return text;
+  }
+
+  bool include_usage_, logprobs_;
+  std::size_t choices_;
+  const text::Tokenizer* tokenizer_;
+  std::vector<Told> members_;
   std::string head_, event_tail_;
 };
 

@@ -1,6 +1,8 @@
 // The body of /v1/completions: one prompt or a batch of them, each a choice of the answer.
+#include "serve/guide_fields.h"
 #include "serve/prompt.h"
 #include "serve/request_envelope.h"
+#include "serve/request_wishes.h"
 
 namespace levada::serve {
 
@@ -18,14 +20,22 @@ Result<CallSpec> parse_completion(const ParseContext& context, simdjson::dom::ob
   LEVADA_ASSIGN_OR_RETURN(Prompts prompts, prompts_from(context.model, *prompt, "prompt"));
 
   CallSpec call = make_openai_call(context, Dialect::kCompletion, prelude.envelope);
+  call.choices = read_choices(fields);
+  fields.boolean("echo", &call.echo);
+  const auto logprobs = read_completion_logprobs(fields, call.echo);
+  LEVADA_RETURN_IF_ERROR(fields.status());
   const bool seeded = fields.find("seed").has_value();
   for (auto& prompt : prompts.items) {
     LEVADA_ASSIGN_OR_RETURN(std::vector<core::Token> tokens, std::move(prompt));
     core::SamplingParams& sampling = prelude.sampling;
     LEVADA_RETURN_IF_ERROR(resolve_limit(context.model, prelude.limit, tokens.size(), kOpenaiMaxTokens, sampling));
     if (!seeded) sampling.seed = context.seeds();  // equal prompts of a batch must be free to differ
-    call.members.push_back({make_request(context, prelude.envelope, std::move(tokens), sampling), call.id});
+    core::Request request = make_request(context, prelude.envelope, std::move(tokens), sampling);
+    request.logprobs = logprobs;
+    LEVADA_RETURN_IF_ERROR(add_members(context, std::move(request), call.id, call));
   }
+  LEVADA_ASSIGN_OR_RETURN(const auto guide, read_openai_guide(fields));
+  LEVADA_RETURN_IF_ERROR(add_guides(context.model, guide, {}, call.members));
   return call;
 }
 

@@ -4,6 +4,7 @@
 #include "serve/answer_format.h"
 #include "serve/error.h"
 #include "serve/json_text.h"
+#include "serve/logprob_json.h"
 #include "serve/openai_text.h"
 
 namespace levada::serve {
@@ -33,10 +34,88 @@ void append_finish(const AnswerFold& fold, std::string& out) {
   out += '}';
 }
 
+// The written log probabilities of one member, cumulative.
+class LogprobText {
+ public:
+  LogprobText(const CallSpec& call, const core::Request& request)
+      : tokenizer_(call.tokenizer), texts_(call.token_texts), wanted_(request.logprobs.has_value()) {
+    if (!wanted_) return;
+    top_ = request.logprobs->top;
+    // The first one has none: nothing precedes what was asked for.
+    const auto first = static_cast<std::size_t>(request.logprobs->prompt_from);
+    if (first < request.prompt.size()) add_unknown(request.prompt[first]);
+  }
+
+  void add(std::span<const core::TokenLogprob> prompt, std::span<const core::TokenLogprob> output) {
+    for (const core::TokenLogprob& logprob : prompt) add(logprob, input_, input_top_);
+    for (const core::TokenLogprob& logprob : output) add(logprob, output_, output_top_);
+  }
+
+  void append(std::string& out) const {
+    if (!wanted_) return;
+    append_list("input_token_logprobs", input_, out);
+    append_list("output_token_logprobs", output_, out);
+    if (top_ == 0) return;
+    append_list("input_top_logprobs", input_top_, out);
+    append_list("output_top_logprobs", output_top_, out);
+  }
+
+ private:
+  static void append_list(const char* name, const std::string& items, std::string& out) {
+    out += ",\"";
+    out += name;
+    out += "\":[";
+    out += items;
+    out += ']';
+  }
+
+  void add_unknown(core::Token token) {
+    append_triple(tokenizer_, std::nullopt, token, texts_, input_);
+    input_top_ += "null";
+  }
+
+  void add(const core::TokenLogprob& logprob, std::string& tokens, std::string& tops) const {
+    if (!tokens.empty()) tokens += ',';
+    append_triple(tokenizer_, logprob.logprob, logprob.token, texts_, tokens);
+    if (top_ == 0) return;
+    tops += tops.empty() ? "[" : ",[";
+    for (std::size_t i = 0; i < logprob.top.size(); ++i) {
+      if (i > 0) tops += ',';
+      append_triple(tokenizer_, logprob.top[i].logprob, logprob.top[i].token, texts_, tops);
+    }
+    tops += ']';
+  }
+
+  const text::Tokenizer* tokenizer_;
+  bool texts_, wanted_;
+  std::int32_t top_ = 0;
+  std::string input_, input_top_, output_, output_top_;
+};
+
+// SGLang's shape: first a list of the prompt's rows, then one row for every token but the last.
+void append_hidden(const AnswerFold& fold, std::int64_t hidden_size, std::string& out) {
+  const auto rows = static_cast<std::int64_t>(fold.hidden.size()) / hidden_size;
+  out += ",\"hidden_states\":[[";
+  for (std::int64_t row = 0; row < rows; ++row) {
+    if (row == fold.prompt_tokens) out += "],";
+    if (row > 0 && row != fold.prompt_tokens) out += ',';
+    out += '[';
+    for (std::int64_t i = 0; i < hidden_size; ++i) {
+      if (i > 0) out += ',';
+      append_logprob(fold.hidden[static_cast<std::size_t>(row * hidden_size + i)], out);
+    }
+    out += ']';
+  }
+  out += rows > fold.prompt_tokens ? "]" : "]]";
+}
+
 class GenerateFormat final : public AnswerFormat {
  public:
-  explicit GenerateFormat(const CallSpec& call) : batch_(call.batch), streamed_(call.members.size()) {
+  explicit GenerateFormat(const CallSpec& call)
+      : batch_(call.batch), hidden_size_(call.hidden_size), streamed_(call.members.size()) {
     for (const Member& member : call.members) {
+      logprobs_.emplace_back(call, member.request);
+      hidden_.push_back(member.request.hidden != core::HiddenWish::kNone);
       meta_heads_.push_back("],\"meta_info\":{\"id\":");
       append_json_string(meta_heads_.back(), member.rid);
       meta_heads_.back() += ",\"weight_version\":\"default\",\"finish_reason\":";
@@ -51,6 +130,7 @@ class GenerateFormat final : public AnswerFormat {
     Streamed& streamed = streamed_[member];
     append_json_escaped(streamed.text, delta.text);
     append_json_ids(streamed.ids, delta.token_ids);
+    logprobs_[member].add(delta.prompt_logprobs, delta.logprobs);
     out += "data: {";
     if (batch_) out += "\"index\":" + std::to_string(member) + ",";
     append_answer(member, fold, streamed, out);
@@ -66,6 +146,7 @@ class GenerateFormat final : public AnswerFormat {
       append_json_escaped(whole.text, folds[member].text);
       append_json_ids(whole.ids, folds[member].token_ids);
       out += member == 0 ? "{" : ",{";
+      logprobs_[member].add(folds[member].prompt_logprobs, folds[member].logprobs);
       append_answer(member, folds[member], whole, out);
       out += '}';
     }
@@ -90,14 +171,20 @@ class GenerateFormat final : public AnswerFormat {
     append_finish(fold, out);
     char numbers[160];
     std::snprintf(numbers, sizeof numbers,
-                  ",\"prompt_tokens\":%d,\"completion_tokens\":%d,\"cached_tokens\":%d,\"e2e_latency\":%.6f}",
+                  ",\"prompt_tokens\":%d,\"completion_tokens\":%d,\"cached_tokens\":%d,\"e2e_latency\":%.6f",
                   fold.prompt_tokens, fold.completion_tokens, fold.cached_tokens,
                   static_cast<double>(fold.latency_us) * 1e-6);
     out += numbers;
+    logprobs_[member].append(out);
+    if (hidden_[member] && fold.done()) append_hidden(fold, hidden_size_, out);
+    out += '}';
   }
 
   bool batch_;
+  std::int64_t hidden_size_;
   std::vector<std::string> meta_heads_;
+  std::vector<LogprobText> logprobs_;
+  std::vector<bool> hidden_;
   std::vector<Streamed> streamed_;
 };
 

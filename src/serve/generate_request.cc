@@ -2,10 +2,13 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <span>
 
 #include "serve/capture_request.h"
+#include "serve/guide_fields.h"
 #include "serve/prompt.h"
 #include "serve/request_envelope.h"
+#include "serve/request_wishes.h"
 #include "serve/unserved_fields.h"
 
 namespace levada::serve {
@@ -50,6 +53,12 @@ Result<core::SamplingParams> read_sampling(const ParseContext& context, std::opt
   return sampling;
 }
 
+// The form of one prompt's answer, out of its sampling_params.
+Result<std::optional<GuideWish>> read_form(std::optional<simdjson::dom::element> value, const std::string& field) {
+  if (!value || value->is_null()) return std::optional<GuideWish>();
+  return read_native_guide(FieldReader(object_of(*value), field + "."));
+}
+
 // The member'th entry of a field that is one value for all or a list with one value each.
 Result<std::optional<simdjson::dom::element>> entry_for(std::optional<simdjson::dom::element> value,
                                                         const std::string& field, std::size_t member,
@@ -75,6 +84,80 @@ Status read_own_key(const FieldReader& fields, std::size_t member, std::size_t m
   }
   envelope.cache_namespace.extra_key = std::string(string_of(*key));
   return {};
+}
+
+// return_logprob, logprob_start_len, top_logprobs_num and return_hidden_states, each for all or one for each prompt.
+class PromptWishes {
+ public:
+  static Result<PromptWishes> read(const FieldReader& fields, std::size_t member, std::size_t members) {
+    PromptWishes wishes;
+    for (const char* name : {"return_logprob", "logprob_start_len", "top_logprobs_num", "return_hidden_states"}) {
+      LEVADA_ASSIGN_OR_RETURN(const auto value, entry_for(fields.find(name), name, member, members));
+      if (value && !value->is_null()) wishes.values_.emplace_back(name, *value);
+    }
+    return wishes;
+  }
+
+  Status apply(core::Request& request) const {
+    LEVADA_ASSIGN_OR_RETURN(const bool wanted, boolean("return_logprob"));
+    LEVADA_ASSIGN_OR_RETURN(const bool hidden, boolean("return_hidden_states"));
+    const auto prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
+    LEVADA_ASSIGN_OR_RETURN(std::int64_t start, integer("logprob_start_len", -1, -1, prompt_tokens));
+    LEVADA_ASSIGN_OR_RETURN(const std::int64_t top, integer("top_logprobs_num", 0, 0, core::kMaxTopLogprobs));
+    if (hidden) request.hidden = core::HiddenWish::kAll;
+    if (!wanted) return {};
+    request.logprobs.emplace();
+    request.logprobs->top = static_cast<std::int32_t>(top);
+    request.logprobs->prompt_from = static_cast<std::int32_t>(start < 0 ? prompt_tokens - 1 : start);
+    return {};
+  }
+
+ private:
+  std::optional<simdjson::dom::element> find(std::string_view name) const {
+    for (const auto& [key, value] : values_) {
+      if (key == name) return value;
+    }
+    return std::nullopt;
+  }
+  Result<bool> boolean(const std::string& name) const {
+    const auto value = find(name);
+    if (!value) return false;
+    if (!value->is_bool()) return invalid_argument("must be true or false, got " + describe_type(*value), name);
+    return value->get_bool().value_unsafe();
+  }
+  Result<std::int64_t> integer(const std::string& name, std::int64_t fallback, std::int64_t min,
+                               std::int64_t max) const {
+    const auto value = find(name);
+    if (!value) return fallback;
+    const auto number = integer_of(*value);
+    if (!number || *number < min || *number > max) {
+      return invalid_argument("must be an integer in [" + std::to_string(min) + ", " + std::to_string(max) + "]", name);
+    }
+    return *number;
+  }
+
+  std::vector<std::pair<std::string_view, simdjson::dom::element>> values_;
+};
+
+// One n for all prompts: the answer's order depends on it.
+Result<std::size_t> read_all_choices(std::optional<simdjson::dom::element> params) {
+  const auto of = [](simdjson::dom::element value) -> Result<std::size_t> {
+    if (!value.is_object()) return std::size_t{1};  // refused where it is read
+    FieldReader fields(object_of(value), "sampling_params.");
+    const std::size_t choices = read_choices(fields);
+    LEVADA_RETURN_IF_ERROR(fields.status());
+    return choices;
+  };
+  if (!params) return std::size_t{1};
+  if (!params->is_array()) return of(*params);
+  std::optional<std::size_t> all;
+  for (const simdjson::dom::element item : array_of(*params)) {
+    LEVADA_ASSIGN_OR_RETURN(const std::size_t choices, of(item));
+    if (all.value_or(choices) != choices)
+      return invalid_argument("must be the same for all prompts", "sampling_params.n");
+    all = choices;
+  }
+  return all.value_or(1);
 }
 
 // The names the client gave, or fresh ones.
@@ -127,8 +210,13 @@ Result<CallSpec> parse_generate(const ParseContext& context, simdjson::dom::obje
   call.id = rids.front();
   call.model = context.model.served_name;
   call.stream = envelope.stream;
-  call.batch = prompts.batch;
+  call.tokenizer = context.model.tokenizer;
+  call.hidden_size = std::max(context.model.info.hidden_size, 1);
+  fields.boolean("return_text_in_logprobs", &call.token_texts);
+  LEVADA_RETURN_IF_ERROR(fields.status());
   const auto params = fields.find("sampling_params");
+  LEVADA_ASSIGN_OR_RETURN(call.choices, read_all_choices(params));
+  call.batch = prompts.batch || call.choices > 1;
   const std::size_t count = prompts.items.size();
   const bool each = params && params->is_array();
   for (std::size_t i = 0; i < count; ++i) {
@@ -138,8 +226,15 @@ Result<CallSpec> parse_generate(const ParseContext& context, simdjson::dom::obje
     std::vector<core::Token> tokens = fault.ok() ? std::move(*prompts.items[i]) : std::vector<core::Token>();
     LEVADA_ASSIGN_OR_RETURN(const core::SamplingParams sampling, read_sampling(context, entry, field, tokens.size()));
     LEVADA_RETURN_IF_ERROR(read_own_key(fields, i, count, envelope));
-    call.members.push_back({make_request(context, envelope, std::move(tokens), sampling), rids[i], fault});
+    core::Request request = make_request(context, envelope, std::move(tokens), sampling);
+    LEVADA_ASSIGN_OR_RETURN(const PromptWishes wishes, PromptWishes::read(fields, i, count));
+    LEVADA_RETURN_IF_ERROR(wishes.apply(request));
+    LEVADA_RETURN_IF_ERROR(add_members(context, std::move(request), rids[i], call));
+    call.members.back().fault = fault;
+    LEVADA_ASSIGN_OR_RETURN(const auto guide, read_form(entry, field));
+    LEVADA_RETURN_IF_ERROR(add_guides(context.model, guide, {}, std::span(call.members).last(call.choices)));
   }
+  if (asks_for_captures(body) && call.choices > 1) return invalid_argument("a capture has one", "sampling_params.n");
   return call;
 }
 

@@ -31,6 +31,7 @@ LiveCalls::LiveCalls(sched::Scheduler& scheduler, const Clock& clock, RequestMet
 const std::string* LiveCalls::live_rid(const CallSpec& call) const {
   for (const Member& member : call.members) {
     if (by_rid_.contains(member.rid)) return &member.rid;
+    if (!member.group.empty() && by_rid_.contains(member.group)) return &member.group;
   }
   return nullptr;
 }
@@ -49,11 +50,14 @@ CallId LiveCalls::start(CallSpec spec, Receiver receiver) {
   for (std::size_t member = 0; member < spec.members.size(); ++member) {
     core::Request request = std::move(spec.members[member].request);
     request.id = core::RequestId{next_request_++};
+    if (member % spec.choices != 0) request.same_prompt = call->requests[member - member % spec.choices];
     call->requests.push_back(request.id);
     call->last_delta_us.push_back(request.arrival_us);
     by_request_.emplace(core::value(request.id), Target{id, member});
-    if (!spec.members[member].rid.empty()) by_rid_[spec.members[member].rid].push_back(request.id);
-    call->rids.push_back(std::move(spec.members[member].rid));
+    for (std::string* name : {&spec.members[member].rid, &spec.members[member].group}) {
+      if (!name->empty()) by_rid_[*name].push_back(request.id);
+      call->rids.push_back(std::move(*name));
+    }
     if (spec.counted) metrics_.on_start(spec.stream);
     requests.push_back(std::move(request));
   }

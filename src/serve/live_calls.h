@@ -59,7 +59,7 @@ class LiveCalls {
     Receiver receiver;
     std::vector<core::RequestId> requests;
     std::vector<std::int64_t> last_delta_us;
-    std::vector<std::string> rids;
+    std::vector<std::string> rids;  // and the groups' names
   };
   struct Target {
     CallId call;

@@ -34,12 +34,13 @@ void append_openai_finish(const std::optional<core::Finish>& finish, std::string
   append_matched(*finish, out);
 }
 
-void append_usage(const std::vector<AnswerFold>& folds, std::string& out) {
+void append_usage(const std::vector<AnswerFold>& folds, std::size_t choices, std::string& out) {
   std::int64_t prompt = 0, cached = 0, completion = 0;
-  for (const AnswerFold& fold : folds) {
-    prompt += fold.prompt_tokens;
-    cached += fold.cached_tokens;
-    completion += fold.completion_tokens;
+  for (std::size_t member = 0; member < folds.size(); ++member) {
+    completion += folds[member].completion_tokens;
+    if (member % choices != 0) continue;
+    prompt += folds[member].prompt_tokens;
+    cached += folds[member].cached_tokens;
   }
   out += "{\"prompt_tokens\":" + std::to_string(prompt) + ",\"completion_tokens\":" + std::to_string(completion) +
          ",\"total_tokens\":" + std::to_string(prompt + completion) +

@@ -36,9 +36,11 @@ void check_model(FieldReader& fields, const ModelContext& model) {
   fields.fail(model_not_found(*name, model.served_name));
 }
 
-OutputLimit read_openai_limit(FieldReader& fields) {
+OutputLimit read_openai_limit(FieldReader& fields, Dialect dialect) {
   OutputLimit limit;
-  fields.integer("max_tokens", 1, kMaxInt32, &limit.max_tokens);
+  bool echo = false;
+  if (dialect == Dialect::kCompletion) fields.boolean("echo", &echo);
+  fields.integer("max_tokens", echo ? 0 : 1, kMaxInt32, &limit.max_tokens);
   if (fields.find("max_completion_tokens")) {  // the newer name wins
     limit.field = "max_completion_tokens";
     fields.integer(limit.field, 1, kMaxInt32, &limit.max_tokens);
@@ -55,6 +57,7 @@ Envelope read_envelope(FieldReader& fields, bool lists) {
   // SpecForge's producers give /generate a list of keys, one per prompt: parse_generate() reads those.
   const auto key = fields.find("extra_key");
   if (!lists || !key || !key->is_array()) fields.text("extra_key", kMaxKeyBytes, &envelope.cache_namespace.extra_key);
+  fields.integer("priority", std::numeric_limits<std::int32_t>::min(), kMaxInt32, &envelope.priority);
   fields.text("cache_salt", kMaxKeyBytes, &envelope.cache_namespace.cache_salt);
   return envelope;
 }
@@ -73,6 +76,7 @@ core::Request make_request(const ParseContext& context, const Envelope& envelope
   request.prompt = std::move(prompt);
   request.sampling = sampling;
   request.cache_namespace = envelope.cache_namespace;
+  request.priority = static_cast<std::int32_t>(envelope.priority.value_or(0));
   request.arrival_us = context.arrival_us;
   return request;
 }
@@ -84,7 +88,7 @@ Result<OpenAiPrelude> read_openai_prelude(const ParseContext& context, Dialect d
   read_rid(fields, prelude.envelope);
   refuse_unserved(fields, dialect == Dialect::kChat ? Body::kChat : Body::kCompletion);
   read_common_sampling(fields, context.model, context.seeds, prelude.sampling);
-  prelude.limit = read_openai_limit(fields);
+  prelude.limit = read_openai_limit(fields, dialect);
   LEVADA_RETURN_IF_ERROR(fields.status());
   return prelude;
 }
@@ -96,6 +100,7 @@ CallSpec make_openai_call(const ParseContext& context, Dialect dialect, const En
   call.model = context.model.served_name;
   call.stream = envelope.stream;
   call.include_usage = envelope.include_usage;
+  call.tokenizer = context.model.tokenizer;
   return call;
 }
 

@@ -21,6 +21,7 @@ struct Envelope {
   std::optional<std::string> rid;
   bool stream = false;
   bool include_usage = false;
+  std::optional<std::int64_t> priority;
 };
 
 // Everything but rid, which /generate reads in its own way. `lists`: extra_key may be a list, which is left alone.

@@ -179,38 +179,27 @@ TEST_F(Border, WhatWouldChangeTheAnswerSilentlyIsRefusedByName) {
       {kChat, "tools", "[{}]", "[]"},
       {kChat, "functions", "[{}]", "[]"},
       {kChat, "tool_choice", "\"required\"", "\"auto\""},
-      {kChat, "response_format", R"({"type":"json_object"})", R"({ "type" : "text" })"},
-      {kChat, "n", "2", "1.0"},
       {kChat, "best_of", "2", "1"},
       {kChat, "echo", "true", "false"},
       {kChat, "suffix", "\"x\"", "\"\""},
-      {kChat, "logprobs", "true", "false"},
-      {kChat, "top_logprobs", "1", "0"},
-      {kChat, "logit_bias", R"({"5":1})", "{}"},
       {kChat, "chat_template", "\"{{ messages }}\"", "\"\""},
       {kChat, "add_generation_prompt", "false", "true"},
-      {kChat, "regex", "\"a\"", "\"\""},
-      {kChat, "ebnf", "\"a\"", "null"},
       {kChat, "json_schema", "\"{}\"", "null"},
       {kChat, "lora_path", "\"a\"", "\"\""},
       {kChat, "modalities", R"(["text","audio"])", R"(["text"])"},
       {kChat, "prompt", "\"x\"", "null"},
-      {kCompletion, "response_format", R"({"type":"json_schema"})", R"({"type":"text"})"},
+      {kCompletion, "structural_tag", "\"{}\"", "null"},
       {kCompletion, "tools", "[{}]", "[]"},
       {kCompletion, "functions", "[{}]", "null"},
       {kCompletion, "top_logprobs", "2", "0"},
-      {kCompletion, "logprobs", "0", "null"},
       {kCompletion, "best_of", "2", "1"},
-      {kCompletion, "n", "\"1\"", "1"},
-      {kCompletion, "echo", "true", "false"},
       {kCompletion, "suffix", "\"x\"", "\"\""},
       {kCompletion, "messages", R"([{"role":"user"}])", "[]"},
       {kCompletion, "max_new_tokens", "3", "null"},
-      {kGenerate, "return_logprob", "true", "false"},
+      {kGenerate, "token_ids_logprob", "[5]", "null"},
       {kGenerate, "image_data", "\"x\"", "null"},
       {kGenerate, "max_tokens", "3", "null"},
-      {kSampling, "sampling_params.n", "2", "1"},
-      {kSampling, "sampling_params.regex", "\"a\"", "null"},
+      {kSampling, "sampling_params.stop_regex", "\"a\"", "null"},
       {kSampling, "sampling_params.max_tokens", "3", "null"},
   };
   for (const auto& line : lines) {
@@ -232,7 +221,7 @@ TEST_F(Border, WhatWouldChangeTheAnswerSilentlyIsRefusedByName) {
   }
   EXPECT_EQ(chat(R"(,"stream":true,"stream_options":{"continuous_usage_stats":true})").status().field(),
             "stream_options.continuous_usage_stats");
-  EXPECT_THAT(chat(R"(,"n":2)").status().message(), ::testing::EndsWith("n other than 1"));
+  EXPECT_THAT(chat(R"(,"best_of":2)").status().message(), ::testing::EndsWith("best_of other than 1"));
 }
 
 TEST_F(Border, FieldsThatAskForNothingAndUnknownFieldsNeverFail) {
@@ -438,6 +427,62 @@ TEST_F(Border, MembersOfAnUnseededBatchGetSeedsOfTheirOwn) {
   for (const Member& member : seeded.members) {
     EXPECT_EQ(member.request.sampling.seed, 5u);
   }
+}
+
+TEST_F(Border, EachChoiceIsARequestOfItsOwnWithTheNextSeed) {
+  const CallSpec call = completion(R"("prompt":["a","b"],"n":3,"seed":5,"rid":"r")").value();
+  ASSERT_EQ(call.members.size(), 6u);
+  EXPECT_EQ(call.choices, 3u);
+  EXPECT_EQ(call.members[2].request.sampling.seed, 7u);
+  EXPECT_EQ(call.members[2].request.prompt, call.members[0].request.prompt);
+  EXPECT_EQ(call.members[3].request.sampling.seed, 5u);
+  EXPECT_EQ(call.members[5].rid, "r");
+  const CallSpec native = generate(R"("text":"a","rid":"r","sampling_params":{"n":2})").value();
+  EXPECT_TRUE(native.batch);
+  EXPECT_EQ(native.members[1].rid, "r_1");
+  EXPECT_EQ(native.members[1].group, "r");
+  EXPECT_EQ(chat(R"(,"n":0)").status().field(), "n");
+  EXPECT_EQ(chat(R"(,"n":129)").status().field(), "n");
+  EXPECT_THAT(chat(R"(,"n":9)").status().message(), ::testing::HasSubstr("prompts times n may be at most 8"));
+  EXPECT_EQ(generate(R"("text":["a","b"],"sampling_params":[{"n":2},{}])").status().field(), "sampling_params.n");
+}
+
+TEST_F(Border, LogProbabilitiesAreAskedForInEachDialectsWay) {
+  const auto of = [](const Result<CallSpec>& call) { return call.value().members[0].request.logprobs; };
+  EXPECT_FALSE(of(chat("")));
+  EXPECT_EQ(of(chat(R"(,"logprobs":true)"))->top, 0);
+  EXPECT_EQ(of(chat(R"(,"logprobs":true,"top_logprobs":20)"))->top, 20);
+  EXPECT_EQ(chat(R"(,"logprobs":true,"top_logprobs":21)").status().field(), "top_logprobs");
+  EXPECT_EQ(chat(R"(,"top_logprobs":1)").status().field(), "top_logprobs");
+  EXPECT_EQ(of(completion(R"("prompt":"x","logprobs":0)"))->top, 0);  // not the same as none
+  EXPECT_EQ(completion(R"("prompt":"x","logprobs":6)").status().field(), "logprobs");
+  EXPECT_EQ(of(completion(R"("prompt":"x y","logprobs":1,"echo":true)"))->prompt_from, 0);
+  EXPECT_EQ(completion(R"("prompt":"x","echo":true,"max_tokens":0)").value().members[0].request.sampling.max_new_tokens,
+            0);
+  EXPECT_EQ(completion(R"("prompt":"x","max_tokens":0)").status().field(), "max_tokens");
+  const auto native = [&](const std::string& fields) { return of(generate("\"input_ids\":[1,2,3]," + fields)); };
+  EXPECT_EQ(native(R"("return_logprob":true)")->prompt_from, 2);  // the last one, of which nothing is known
+  EXPECT_EQ(native(R"("return_logprob":true,"logprob_start_len":1,"top_logprobs_num":4)")->top, 4);
+  EXPECT_FALSE(native(R"("return_logprob":false,"logprob_start_len":1)"));
+  EXPECT_EQ(generate(R"("input_ids":[1],"return_logprob":true,"logprob_start_len":2)").status().field(),
+            "logprob_start_len");
+  EXPECT_EQ(generate(R"("input_ids":[1],"return_logprob":1)").status().field(), "return_logprob");
+  const CallSpec each = generate(R"("input_ids":[[1],[2]],"return_logprob":[false,true])").value();
+  EXPECT_FALSE(each.members[0].request.logprobs);
+  EXPECT_TRUE(each.members[1].request.logprobs);
+}
+
+TEST_F(Border, LogitBiasIsAnObjectOfIdsAndNumbers) {
+  const auto biases = chat(R"(,"logit_bias":{"5":-100,"7":1.5})").value().members[0].request.sampling.logit_bias;
+  ASSERT_EQ(biases.size(), 2u);
+  EXPECT_EQ(biases[0].token, 5);
+  EXPECT_EQ(biases[1].bias, 1.5f);
+  for (const char* wrong : {"3", "[]", R"({"x":1})", R"({"-1":1})", R"({"999999":1})", R"({"5":101})", R"({"5":"1"})",
+                            R"({"5":1,"05":2})", R"({"5 ":1})", R"({"":1})"}) {
+    EXPECT_EQ(chat(std::string(",\"logit_bias\":") + wrong).status().field(), "logit_bias") << wrong;
+  }
+  EXPECT_EQ(generate(R"("text":"a","sampling_params":{"logit_bias":{"x":1}})").status().field(),
+            "sampling_params.logit_bias");
 }
 
 TEST_F(Border, GenerateTakesTextOrIdsOneOrManyWithParametersForAllOrEach) {

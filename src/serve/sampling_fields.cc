@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "serve/prompt.h"
+#include "serve/request_wishes.h"
 
 namespace levada::serve {
 
@@ -81,6 +82,7 @@ void read_common_sampling(FieldReader& fields, const ModelContext& context, cons
   fields.boolean("no_stop_trim", &sampling.no_stop_trim);
   read_stop(fields, context, sampling.stop);
   read_stop_ids(fields, context, sampling.stop_token_ids);
+  read_logit_bias(fields, context, sampling.logit_bias);
 }
 
 Status resolve_limit(const ModelContext& context, const OutputLimit& limit, std::size_t prompt_tokens,

@@ -29,16 +29,13 @@ constexpr std::string_view kOnlyNull = "null";
 
 constexpr Unserved kUnserved[] = {
     // Several answers, their probabilities.
-    {"n", kSampling, {"1"}},
     {"best_of", kOpenAi, {"1"}},
     {"use_beam_search", kOpenAi},
-    {"logprobs", kChat},
-    {"logprobs", kCompletion, {kOnlyNull}},  // 0 asks for those of the chosen tokens
-    {"top_logprobs", kOpenAi},
+    {"top_logprobs", kCompletion, {}, "logprobs"},
     {"prompt_logprobs", kOpenAi, {kOnlyNull}},
-    {"return_logprob", kGenerate},
-    {"return_hidden_states", kAll},
-    {"echo", kOpenAi},
+    {"token_ids_logprob", kGenerate, {kOnlyNull}},
+    {"return_hidden_states", kOpenAi},
+    {"echo", kChat},
     {"suffix", kOpenAi},
     // Tools.
     {"tools", kOpenAi},
@@ -46,18 +43,14 @@ constexpr Unserved kUnserved[] = {
     {"functions", kOpenAi},
     {"function_call", kOpenAi, {"\"none\"", "\"auto\""}},
     // Constrained output.
-    {"response_format", kOpenAi, {R"({"type":"text"})"}},
-    {"regex", kSampling},
-    {"ebnf", kSampling},
-    {"json_schema", kSampling},
-    {"structural_tag", kSampling},
+    {"json_schema", kOpenAi, {}, "response_format"},
+    {"structural_tag", kOpenAi, {}, "response_format"},
     {"structured_outputs", kOpenAi},
     {"guided_json", kOpenAi},
     {"guided_regex", kOpenAi},
     {"guided_choice", kOpenAi},
     {"guided_grammar", kOpenAi},
     // Sampling.
-    {"logit_bias", kSampling},
     {"stop_regex", kSampling},
     {"bad_words", kOpenAi},
     {"allowed_token_ids", kOpenAi},

@@ -65,21 +65,36 @@ Status BatchCopier::copy(std::span<const Transfer> transfers) {
   return finish(std::move(enqueued));
 }
 
-Result<std::vector<std::uint64_t>> BatchCopier::copy_measured(std::span<const Transfer> transfers) {
-  if (gpu_ != nullptr) return measure_on_gpu(transfers);
-  Status enqueued;
-  for (const Transfer& transfer : transfers) {
-    if (enqueued.ok() && transfer.to != nullptr) enqueued = stream_->copy(transfer.to, transfer.from, transfer.bytes);
+void BatchCopier::begin_measured(std::span<const Transfer> transfers) {
+  if (gpu_ != nullptr) {
+    begun_ = begin_on_gpu(transfers);
+    return;
   }
-  LEVADA_RETURN_IF_ERROR(finish(std::move(enqueued)));
-  std::vector<std::uint64_t> hashes;
+  begun_ = {};
   for (const Transfer& transfer : transfers) {
-    hashes.push_back(piece_hash({transfer.to != nullptr ? transfer.to : transfer.from, transfer.bytes}));
+    if (begun_.ok() && transfer.to != nullptr) begun_ = stream_->copy(transfer.to, transfer.from, transfer.bytes);
+  }
+}
+
+Result<std::vector<std::uint64_t>> BatchCopier::end_measured(std::span<const Transfer> transfers) {
+  LEVADA_RETURN_IF_ERROR(finish(std::exchange(begun_, {})));
+  std::vector<std::uint64_t> hashes;
+  hashes.reserve(transfers.size());
+  const auto* values = gpu_ != nullptr ? static_cast<const std::uint64_t*>(gpu_->hashes->data()) : nullptr;
+  for (const Transfer& transfer : transfers) {
+    if (values == nullptr) {
+      hashes.push_back(piece_hash({transfer.to != nullptr ? transfer.to : transfer.from, transfer.bytes}));
+      continue;
+    }
+    hashes.push_back(transfer.bytes < kShortestOnGpu
+                         ? hash64({reinterpret_cast<const std::byte*>(values), transfer.bytes})
+                         : fold_pieces({values, piece_count(transfer.bytes)}));
+    values += words_of(transfer.bytes);
   }
   return hashes;
 }
 
-Result<std::vector<std::uint64_t>> BatchCopier::measure_on_gpu(std::span<const Transfer> transfers) {
+Status BatchCopier::begin_on_gpu(std::span<const Transfer> transfers) {
   std::uint64_t words = 0;
   for (const Transfer& transfer : transfers) words += words_of(transfer.bytes);
   LEVADA_RETURN_IF_ERROR(gpu_->hold(device_, words));
@@ -104,17 +119,7 @@ Result<std::vector<std::uint64_t>> BatchCopier::measure_on_gpu(std::span<const T
     if (enqueued.ok()) enqueued = stream_->copy(measured + first, transfer.from, transfer.bytes);
   }
   launch();
-  LEVADA_RETURN_IF_ERROR(finish(std::move(enqueued)));
-
-  std::vector<std::uint64_t> hashes;
-  const std::uint64_t* values = measured;
-  for (const Transfer& transfer : transfers) {
-    hashes.push_back(transfer.bytes < kShortestOnGpu
-                         ? hash64({reinterpret_cast<const std::byte*>(values), transfer.bytes})
-                         : fold_pieces({values, piece_count(transfer.bytes)}));
-    values += words_of(transfer.bytes);
-  }
-  return hashes;
+  return enqueued;
 }
 
 }  // namespace levada::store

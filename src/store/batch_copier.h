@@ -30,17 +30,25 @@ class BatchCopier {
   // Either side of each may be host memory.
   Status copy(std::span<const Transfer> transfers);
   // piece_hash() of each. REQUIRES: memory of the device, at multiples of 8 bytes.
-  Result<std::vector<std::uint64_t>> copy_measured(std::span<const Transfer> transfers);
+  Result<std::vector<std::uint64_t>> copy_measured(std::span<const Transfer> transfers) {
+    begin_measured(transfers);
+    return end_measured(transfers);
+  }
+  // The same in two halves, for a caller with something to do meanwhile. What couldn't be begun fails in the second,
+  // which follows the first with the same transfers.
+  void begin_measured(std::span<const Transfer> transfers);
+  Result<std::vector<std::uint64_t>> end_measured(std::span<const Transfer> transfers);
 
  private:
   struct Gpu;  // the module's function and its buffers
   BatchCopier(device::Device& device, std::unique_ptr<device::Stream> stream);
   Status finish(Status enqueued);
-  Result<std::vector<std::uint64_t>> measure_on_gpu(std::span<const Transfer> transfers);
+  Status begin_on_gpu(std::span<const Transfer> transfers);
 
   device::Device& device_;
   std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<Gpu> gpu_;  // null on the CPU
+  Status begun_;
 };
 
 }  // namespace levada::store

@@ -12,6 +12,7 @@ Result<std::unique_ptr<BatchWriter>> BatchWriter::create(Arena& arena) {
 
 Result<std::vector<Slot>> BatchWriter::place(std::span<const Item> items, std::int64_t deadline_us) {
   std::vector<std::uint64_t> sizes;
+  sizes.reserve(items.size());
   for (const Item& item : items) sizes.push_back(item.bytes.size());
   LEVADA_RETURN_IF_ERROR(arena_.check_fits(sizes));
   for (const Item& item : items)
@@ -31,6 +32,7 @@ Result<std::vector<ObjectInfo>> BatchWriter::publish(std::span<const Item> items
   LEVADA_ASSIGN_OR_RETURN(std::vector<Slot> slots, place(items, deadline_us));
   const std::int64_t placed_us = arena_.clock().now_us();
   std::vector<Transfer> transfers;
+  transfers.reserve(items.size());
   for (std::size_t i = 0; i < items.size(); ++i)
     transfers.push_back({items[i].bytes.data(), slots[i].bytes().data(), items[i].bytes.size()});
   const Status ordered = ready == nullptr ? Status() : copier_->after(*ready);
@@ -41,6 +43,7 @@ Result<std::vector<ObjectInfo>> BatchWriter::publish(std::span<const Item> items
     return checksums.status();
   }
   std::vector<ObjectInfo> infos;
+  infos.reserve(slots.size());
   for (std::size_t i = 0; i < slots.size(); ++i) {
     Result<ObjectInfo> info = slots[i].seal((*checksums)[i]);
     if (!info.ok()) {  // removed by somebody while it was written: the batch is not whole

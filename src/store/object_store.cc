@@ -64,7 +64,7 @@ Result<std::vector<RemoveOutcome>> ObjectStore::remove_all(std::span<const std::
   return outcomes;
 }
 
-Status ObjectStore::fetch(std::span<Fetch>, std::uint64_t) {
+Status ObjectStore::fetch(std::span<Fetch>, std::uint64_t, FetchMode) {
   return {StatusCode::kFailedPrecondition, "this store's objects are not in memory of a device", "store"};
 }
 

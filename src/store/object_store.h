@@ -130,15 +130,18 @@ class ObjectStore {
   virtual Result<RemoveOutcome> remove(std::string_view key) = 0;
   // As remove() of each; quicker, where each costs a message.
   virtual Result<std::vector<RemoveOutcome>> remove_all(std::span<const std::string_view> keys);
-  // Several get_into() with one wait, into memory of the client's device or pinned for it, at multiples of 8 bytes; what arrived is
-  // measured on the way (piece_hash.h), for the caller to compare. kFailedPrecondition unless on_device. As long as any
-  // object is missing or of another length none is read.
+  // Several get_into() with one wait, into memory of the client's device or pinned for it, at multiples of 8 bytes. What
+  // arrived is measured on the way (piece_hash.h), for the caller to compare, unless it wants kPlain copies, which need not
+  // wait until the device's processors are free. kFailedPrecondition unless on_device. As long as any object is missing or of
+  // another length none is read.
   struct Fetch {
     std::string_view key;
     std::span<std::byte> destination;
-    std::uint64_t checksum = 0;  // result
+    std::uint64_t checksum = 0;  // result, if measured
   };
-  virtual Status fetch(std::span<Fetch> fetches, std::uint64_t incarnation = kAnyIncarnation);
+  enum class FetchMode : std::uint8_t { kMeasured, kPlain };
+  virtual Status fetch(std::span<Fetch> fetches, std::uint64_t incarnation = kAnyIncarnation,
+                       FetchMode mode = FetchMode::kMeasured);
 
   // Every object whose key begins with `prefix`. kInvalidArgument if it is empty.
   virtual Result<RemovedCount> remove_prefix(std::string_view prefix) = 0;

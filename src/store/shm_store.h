@@ -36,7 +36,7 @@ class ShmStore final : public ObjectStore {
   Result<std::vector<RemoveOutcome>> remove_all(std::span<const std::string_view> keys) override {
     return remote_.remove_all(keys);
   }
-  Status fetch(std::span<Fetch> fetches, std::uint64_t incarnation) override;
+  Status fetch(std::span<Fetch> fetches, std::uint64_t incarnation, FetchMode mode) override;
   Result<RemovedCount> remove_prefix(std::string_view prefix) override { return remote_.remove_prefix(prefix); }
   Result<Lease> lease(std::string_view key, std::int64_t ttl_us, std::uint64_t incarnation) override {
     return remote_.lease(key, ttl_us, incarnation);

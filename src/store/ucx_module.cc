@@ -6,6 +6,8 @@
 #include <csignal>
 #include <filesystem>
 
+#include "device/module.h"
+
 namespace levada::store {
 namespace {
 
@@ -37,9 +39,7 @@ Result<void*> module_symbol(const char* name) {
     return Status(StatusCode::kFailedPrecondition, std::string("ucx:// is not available: ") + dlerror(),
                   "store_ucx_url");
   }
-  void* const symbol = dlsym(module, name);
-  if (symbol == nullptr) return unavailable(path.string() + " belongs to another build of levada: rebuild it");
-  return symbol;
+  return device::symbol_of(module, path.string(), name);
 }
 
 bool has_any(std::string_view text, std::initializer_list<std::string_view> words) {

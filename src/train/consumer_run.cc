@@ -44,6 +44,7 @@ class WatchedSource final : public SampleSource {
     if (events_.on_checkpoint) events_.on_checkpoint(step, folder);
     return {};
   }
+  Result<bool> confirm() override { return source_.confirm(); }
   Status stepped(std::int64_t step) override { return source_.stepped(step); }
 
  private:
@@ -162,7 +163,8 @@ class ConsumerProcess {
     return {};
   }
 
-  // Features of a store on a device stay on the device that trains. Ranks get theirs over sockets: from host memory.
+  // Features are brought to the device that trains, unless they are there already. Ranks get theirs over sockets: from host
+  // memory, and from copies, since nobody could take back what they were sent.
   Status open_reader() {
     if (options_.device == "cuda" && request_.ranks == nullptr) {
       LEVADA_ASSIGN_OR_RETURN(device_, device::open_device(device::DeviceKind::kCuda));
@@ -171,6 +173,9 @@ class ConsumerProcess {
     reading.max_quarantined_bytes = static_cast<std::uint64_t>(request_.consumer.max_quarantined_bytes);
     reading.check_first_values = request_.consumer.check_first_values;
     reading.device = device_.get();
+    reading.in_place =
+        request_.ranks == nullptr && request_.window.max_outstanding <= consumer::SampleReader::kMostInPlace;
+    if (!reading.in_place) LEVADA_LOG_INFO("samples are copied before they are used, not used in the store's memory");
     reader_ = std::make_unique<consumer::SampleReader>(
         reading, card_,
         [this](const std::string& store) {
@@ -253,11 +258,11 @@ class ConsumerProcess {
   void report_counts(const ConsumerSummary& summary, const consumer::Feed::Counts& counts) const {
     const auto samples = static_cast<double>(std::max<std::int64_t>(1, counts.acquired));
     LEVADA_LOG_INFO("consumer ", summary.consumer_id, " is complete at step ", summary.step, ": ", counts.acquired,
-                    " samples (", counts.on_device, " stayed on the device), ", counts.ready_at_request,
+                    " samples (", counts.in_place, " trained on in place), ", counts.ready_at_request,
                     " of them without waiting, ", static_cast<double>(counts.read_us) / 1000, " ms to read one, ",
                     samples * 1e6 / static_cast<double>(std::max<std::int64_t>(1, training_us_)), " samples/s, ",
-                    counts.waited_us / 1000, " ms waited, ", counts.reported_lost, " reported lost, ",
-                    summary.skipped_tail, " left at the end");
+                    counts.waited_us / 1000, " ms waited, ", counts.reported_lost, " reported lost, ", counts.gone_back,
+                    " fetched twice, ", summary.skipped_tail, " left at the end");
   }
 
   const ConsumerRunRequest& request_;

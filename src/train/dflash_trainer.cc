@@ -111,7 +111,7 @@ class Trainer final : public DflashTrainer {
   Contract contract() const { return {options_, config_, tables_->identity(), world_of(collective_)}; }
 
   Status load_weights(const std::filesystem::path& exported) override;
-  Result<StepReport> step(std::span<const Sample> samples) override;
+  Result<StepReport> step(std::span<const Sample> samples, const Confirm& confirm) override;
   Result<Metrics> evaluate(std::span<const Sample> samples) override;
   std::int64_t steps() const override { return state_.steps; }
   const DraftConfig& config() const override { return config_; }
@@ -123,6 +123,7 @@ class Trainer final : public DflashTrainer {
  private:
   Status run_micro_steps(std::span<const Sample> samples, bool train, Metrics& total);
   Status sum_over_ranks(Metrics& metrics, bool with_gradients);
+  Result<double> gradient_norm(double mean);
   Status update(StepReport& report);
 
   const Options options_;
@@ -185,15 +186,19 @@ Status Trainer::sum_over_ranks(Metrics& m, bool with_gradients) {
   });
 }
 
-// Gradients hold the sum over all micro-steps and ranks of the numerators' gradients: one division makes them those of the
-// global weighted mean.
-Status Trainer::update(StepReport& report) {
-  const double mean = 1 / report.metrics.loss_den;
+// Waits for all that was computed from the samples.
+Result<double> Trainer::gradient_norm(double mean) {
   double norm = 0;
   LEVADA_RETURN_IF_ERROR(nn::guarded("the gradient's norm",
                                      [&] { norm = std::sqrt(ops_->sum_of_squares(state_.gradients_flat)) * mean; }));
+  return norm;
+}
+
+// Gradients hold the sum over all micro-steps and ranks of the numerators' gradients: one division makes them those of the
+// global weighted mean.
+Status Trainer::update(StepReport& report) {
+  const double mean = 1 / report.metrics.loss_den, norm = report.grad_norm;
   if (!std::isfinite(norm)) return data_loss("the gradient is not a number; nothing was updated");
-  report.grad_norm = norm;
   nn::AdamStep adam;
   adam.step = state_.updates + 1;
   adam.learning_rate = report.learning_rate;
@@ -208,7 +213,7 @@ Status Trainer::update(StepReport& report) {
   return {};
 }
 
-Result<StepReport> Trainer::step(std::span<const Sample> samples) {
+Result<StepReport> Trainer::step(std::span<const Sample> samples, const Confirm& confirm) {
   if (static_cast<std::int64_t>(samples.size()) != options_.samples_per_step()) {
     return invalid_argument("a step takes " + std::to_string(options_.samples_per_step()) + " samples, got " +
                                 std::to_string(samples.size()),
@@ -218,6 +223,14 @@ Result<StepReport> Trainer::step(std::span<const Sample> samples) {
   LEVADA_RETURN_IF_ERROR(nn::guarded("clearing gradients", [&] { state_.gradients_flat.zero_(); }));
   LEVADA_RETURN_IF_ERROR(run_micro_steps(samples, true, report.metrics));
   LEVADA_RETURN_IF_ERROR(sum_over_ranks(report.metrics, true));
+  if (report.metrics.blocks > 0) {
+    LEVADA_ASSIGN_OR_RETURN(report.grad_norm, gradient_norm(1 / report.metrics.loss_den));
+  }
+  if (confirm) {
+    LEVADA_ASSIGN_OR_RETURN(const bool confirmed, confirm());
+    report.given_up = !confirmed;
+    if (report.given_up) return report;
+  }
   report.step = state_.steps + 1;
   report.learning_rate = schedule_.rate(state_.steps);
   if (report.metrics.unlearnable_samples > 0) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -42,7 +43,8 @@ struct StepReport {
   Metrics metrics;
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;
-  bool updated = false;  // false: nothing in the window could be learnt from; the schedule moved on, weights did not
+  bool updated = false;   // false: nothing in the window could be learnt from; the schedule moved on, weights did not
+  bool given_up = false;  // by the caller: there was no step, and nothing has changed
 };
 
 class DflashTrainer {
@@ -67,8 +69,11 @@ class DflashTrainer {
   virtual Status load_weights(const std::filesystem::path& exported) = 0;
 
   // One optimizer step on exactly options.samples_per_step() samples. kInvalidArgument naming sample and field for a
-  // sample of wrong shape or with ids outside the vocabulary.
-  virtual Result<StepReport> step(std::span<const Sample> samples) = 0;
+  // sample of wrong shape or with ids outside the vocabulary. `confirm`, if any, is asked when nothing reads the samples any
+  // more and nothing has come of them yet; its false gives the step up.
+  using Confirm = std::function<Result<bool>()>;
+  Result<StepReport> step(std::span<const Sample> samples) { return step(samples, {}); }
+  virtual Result<StepReport> step(std::span<const Sample> samples, const Confirm& confirm) = 0;
   // Metrics without training; anchors are those of (seed, sample id, epoch), as in training.
   virtual Result<Metrics> evaluate(std::span<const Sample> samples) = 0;
 

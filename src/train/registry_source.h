@@ -17,6 +17,7 @@ class RegistrySource final : public SampleSource {
   // REQUIRES: count is the consumer's quantum.
   Result<std::vector<Sample>> next(std::int64_t count) override;
   Status checkpointed(std::int64_t step, const std::filesystem::path& folder) override;
+  Result<bool> confirm() override { return feed_.confirm(); }
   Status stepped(std::int64_t step) override { return feed_.stepped(step); }
 
  private:

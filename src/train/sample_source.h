@@ -39,6 +39,10 @@ class SampleSource {
   // stepped() was called for the step that used them.
   virtual Result<std::vector<Sample>> next(std::int64_t count) = 0;
 
+  // Asked once a step has used everything handed out since the last one, and before anything comes of it. false: some of it
+  // may have been other bytes by then; the step is given up, the spans end, and next() gives the same samples, read anew.
+  virtual Result<bool> confirm() { return true; }
+
   // A checkpoint of `step` is durable at `folder`. Comes before stepped(step).
   virtual Status checkpointed(std::int64_t step, const std::filesystem::path& folder) = 0;
 

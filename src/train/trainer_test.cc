@@ -50,6 +50,25 @@ TEST(Trainer, ASamplesBlocksDoNotDependOnItsCompany) {
   EXPECT_EQ(all.slots, others.slots);
 }
 
+TEST(Trainer, AStepThatIsNotConfirmedChangesNothing) {
+  const DraftConfig config = small_config();
+  const Samples samples(config, 8);
+  auto harmed = make_trainer(small_options(), config), plain = make_trainer(small_options(), config);
+  const std::string before = weights_of(*harmed);
+  const auto given_up = harmed->step(samples.some(4, 4), [] { return false; });
+  ASSERT_TRUE(given_up.ok());
+  EXPECT_TRUE(given_up->given_up);
+  EXPECT_EQ(harmed->steps(), 0);
+  EXPECT_EQ(weights_of(*harmed), before);
+  const auto failed = harmed->step(samples.some(4, 4), [] { return unavailable("the store is gone"); });
+  EXPECT_EQ(failed.status().code(), StatusCode::kUnavailable);
+  const auto done = harmed->step(samples.some(0, 4), [] { return true; });
+  ASSERT_TRUE(done.ok());
+  EXPECT_TRUE(done->updated);
+  must_step(*plain, samples.some(0, 4));
+  EXPECT_EQ(weights_of(*harmed), weights_of(*plain));
+}
+
 // The global weighted mean: however a step's samples are cut into micro-batches, also with unequal weights in each.
 TEST(Trainer, OneBatchOfFourEqualsFourMicroBatchesOfOne) {
   const DraftConfig config = small_config();

@@ -5,6 +5,8 @@
 namespace levada::train {
 namespace {
 
+constexpr int kMostGivenUp = 8;
+
 bool due(std::int64_t step, std::int64_t interval) { return interval > 0 && step % interval == 0; }
 
 class Run {
@@ -32,7 +34,9 @@ class Run {
  private:
   Status one(const std::vector<Sample>& samples, std::int64_t asked_us) {
     const std::int64_t began_us = clock_.now_us();
-    LEVADA_ASSIGN_OR_RETURN(const StepReport step, trainer_.step(samples));
+    LEVADA_ASSIGN_OR_RETURN(const StepReport step, trainer_.step(samples, [this] { return source_.confirm(); }));
+    if (step.given_up) return on_given_up();
+    given_up_ = 0;
     const double seconds = static_cast<double>(clock_.now_us() - began_us) * 1e-6;
     told_ = false;
     note(step);
@@ -44,6 +48,12 @@ class Run {
     if (due(step.step, trainer_.options().save_interval) || last) LEVADA_RETURN_IF_ERROR(save());
     told_ = true;
     return source_.stepped(step.step);
+  }
+
+  Status on_given_up() {
+    if (++given_up_ < kMostGivenUp) return {};
+    return unavailable("step " + std::to_string(trainer_.steps() + 1) + " was given up " + std::to_string(given_up_) +
+                       " times: what it was computed from did not last until its end");
   }
 
   void note(const StepReport& step) {
@@ -77,6 +87,7 @@ class Run {
   RunReport report_;
   std::int64_t saved_step_;
   bool told_ = true;  // the source knows of the last step
+  int given_up_ = 0;  // one after the other
 };
 
 }  // namespace

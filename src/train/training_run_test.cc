@@ -22,6 +22,14 @@ class ListedSource final : public SampleSource {
     at_ += wanted;
     return samples_.some(at_ - wanted, wanted);
   }
+  Result<bool> confirm() override {
+    if (refusals == 0) return true;
+    --refusals;
+    told.push_back("refused");
+    at_ -= 4;  // the same again
+    left_ += 4;
+    return false;
+  }
   Status checkpointed(std::int64_t step, const std::filesystem::path& folder) override {
     EXPECT_TRUE(std::filesystem::exists(folder / "state.json"));
     told.push_back("checkpoint " + std::to_string(step));
@@ -33,6 +41,7 @@ class ListedSource final : public SampleSource {
   }
   std::vector<std::string> told;
   Status failure;
+  int refusals = 0;  // of confirm()
 
  private:
   const Samples& samples_;
@@ -51,6 +60,28 @@ struct Scene {
   Samples samples{config, 8};
   ManualClock clock;
 };
+
+TEST(TrainingRun, AStepThatTheSourceDoesNotConfirmIsMadeAgain) {
+  Scene s;
+  auto trainer = make_trainer(s.options, s.config), unharmed = make_trainer(s.options, s.config);
+  ListedSource source(s.samples, 100), other(s.samples, 100);
+  source.refusals = 2;
+  const RunReport report = run_training(*trainer, source, s.clock, {}).value();
+  EXPECT_EQ(report.steps, 3);
+  EXPECT_EQ((std::vector(source.told.begin(), source.told.begin() + 6)),
+            (std::vector<std::string>{"next", "refused", "next", "refused", "next", "step 1"}));
+  ASSERT_TRUE(run_training(*unharmed, other, s.clock, {}).ok());
+  EXPECT_EQ(weights_of(*trainer), weights_of(*unharmed));
+}
+
+TEST(TrainingRun, AStepThatIsNeverConfirmedEndsTheRun) {
+  Scene s;
+  auto trainer = make_trainer(s.options, s.config);
+  ListedSource source(s.samples, 100);
+  source.refusals = 1000;
+  EXPECT_EQ(run_training(*trainer, source, s.clock, {}).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(trainer->steps(), 0);
+}
 
 TEST(TrainingRun, CheckpointsComeBeforeTheStepTheyMakeDurable) {
   Scene s;

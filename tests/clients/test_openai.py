@@ -111,8 +111,8 @@ def test_no_stop_in_either_spelling(client, stop):
     (dict(stop=[""]), openai.BadRequestError, "stop"),
     (dict(messages=[]), openai.BadRequestError, "messages"),
     (dict(messages=[{"role": "user", "content": None}]), openai.BadRequestError, "messages[0].content"),
-    (dict(n=2), openai.BadRequestError, "n"),
-    (dict(logprobs=True), openai.BadRequestError, "logprobs"),
+    (dict(n=0), openai.BadRequestError, "n"),
+    (dict(logprobs=True, top_logprobs=21), openai.BadRequestError, "top_logprobs"),
     (dict(model="no-such-model"), openai.NotFoundError, "model"),
 ])
 def test_errors_arrive_as_the_clients_own_exceptions(client, fields, error, param):

@@ -2,16 +2,13 @@
 
 #include <atomic>
 
+#include "base/interface_id.h"
+#include "device/cuda/check.h"
 #include "device/cuda/factory.h"
 #include "device/cuda/shared_memory.h"
 
 namespace levada::device {
 namespace {
-
-Status check_cuda(cudaError_t error, const char* doing) {
-  if (error == cudaSuccess) return {};
-  return internal_error(std::string("CUDA: ") + doing + ": " + cudaGetErrorString(error));
-}
 
 class CudaBuffer final : public DeviceBuffer {
  public:
@@ -179,6 +176,10 @@ Result<std::unique_ptr<Device>> open_cuda_device(int index) {
 
 }  // namespace
 }  // namespace levada::device
+
+extern "C" __attribute__((visibility("default"))) const char* levada_module_interface_id() {
+  return levada::interface_id();
+}
 
 extern "C" __attribute__((visibility("default"))) void levada_open_cuda_device(
     int index, levada::Result<std::unique_ptr<levada::device::Device>>* result) {

@@ -1,9 +1,12 @@
+#include "base/interface_id.h"
 #include "store/ucx/link.h"
 #include "store/ucx/port.h"
 
 using namespace levada;
 
 extern "C" {
+
+[[gnu::visibility("default")]] const char* levada_module_interface_id() { return interface_id(); }
 
 [[gnu::visibility("default")]] void levada_open_ucx_port(const store::UcxPortOptions& options, store::UcxDesk& desk,
                                                          Result<std::unique_ptr<store::UcxPort>>* result) {

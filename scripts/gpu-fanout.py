@@ -99,8 +99,13 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def bytes_of(shape):
+    """One sample: hidden states of bfloat16, token ids and mask of int64."""
+    return (2 * len(shape["captured"]) * shape["hidden"] + 16) * shape["tokens"]
+
+
 def recipe_of(args, shape, folder, transport):
-    sample = 2 * len(shape["captured"]) * shape["hidden"] * shape["tokens"] + 16 * shape["tokens"]
+    sample = bytes_of(shape)
     on_gpu = args.device == "cuda"
     server = {"port": free_port()}
     managed = {"capture_servers": [server], "shutdown_grace_s": 20}
@@ -108,7 +113,8 @@ def recipe_of(args, shape, folder, transport):
         server["cuda_visible_devices"] = ["0"]
         managed["trainer_cuda_visible_devices"] = ["0"] * args.consumers
     fanout = {"window_lookahead": 32, "max_live_refs": 48, "max_live_bytes": 64 * sample,
-              "capture_reservation_bytes": 2 * sample, "capture_max_sample_bytes": 2 * sample, "capture_batch_size": 1 if args.exact else 8,
+              "capture_reservation_bytes": 2 * sample, "capture_max_sample_bytes": 2 * sample,
+              "capture_batch_size": 1 if args.exact else 8,
               "consumers": [{"consumer_id": f"c{i}", "seed": i, "loss_type": "dflash", "dpace_alpha": 0.5,
                              "draft_block_size": 4, "num_anchors": args.anchors, "learning_rate": 0.0001,
                              "warmup_ratio": 0.1} for i in range(args.consumers)]}
@@ -120,8 +126,8 @@ def recipe_of(args, shape, folder, transport):
                      "max_length": shape["tokens"]},
             "training": {"strategy": "dflash", "batch_size": BATCH, "log_interval": 1},
             "levada": {"device": args.device, "transport": transport, "share_gpus": True,
-                       "target_layer_ids": list(shape["captured"]), "trainer_threads": 2,
-                       "answer_max_tokens": shape["tokens"]},
+                       "answer_max_tokens": shape["tokens"],  # no supervised token is cut off
+                       "target_layer_ids": list(shape["captured"]), "trainer_threads": 2},
             "deployment": {"mode": "disaggregated", "disaggregated": {
                 "control_dir": os.path.join(folder, transport, "control"), "backend": "mooncake",
                 "managed_local": managed, "windowed_fanout": fanout}}}
@@ -139,8 +145,9 @@ def measure(args, shape, folder, transport):
     recipe = os.path.join(folder, transport + ".yaml")
     with open(recipe, "w") as file:
         json.dump(recipe_of(args, shape, folder, transport), file)
-    done = subprocess.run([*shlex.split(args.binary), "up", recipe, "--plain", "--exit-when-done"], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, timeout=args.timeout)
+    summary = os.path.join(folder, transport + "-summary.json")
+    done = subprocess.run([*shlex.split(args.binary), "up", recipe, "--plain", "--exit-when-done", "--summary", summary],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=args.timeout)
     logs = os.path.join(folder, transport, "logs")
     texts = {name: open(os.path.join(logs, name), errors="replace").read() for name in os.listdir(logs)} \
         if os.path.isdir(logs) else {}
@@ -148,10 +155,10 @@ def measure(args, shape, folder, transport):
         for name, text in texts.items():
             print(f"--- {name}\n{text[-1500:]}", file=sys.stderr)
         sys.exit(f"the run over {transport} failed:\n{done.stdout[-2000:]}")
-    with open(os.path.join(folder, transport, "control", "prepared.jsonl")) as file:
-        lengths = {len(json.loads(line)["input_ids"]) for line in file if '"input_ids"' in line}
-    if lengths != {shape["tokens"]}:
-        sys.exit(f"samples of {sorted(lengths)} tokens were trained on instead of {shape['tokens']}")
+    with open(summary) as file:
+        peak = json.load(file)
+    if peak["peak_live_bytes"] != peak["peak_live_refs"] * bytes_of(shape):
+        sys.exit(f"the samples over {transport} had {peak['peak_live_bytes'] / peak['peak_live_refs']} bytes each, not {bytes_of(shape)}")
     trainers = [text for name, text in sorted(texts.items()) if re.fullmatch(r"c\d+\.log", name)]
     reads = [float(re.search(r"([\d.e+-]+) ms to read one", text)[1]) for text in trainers]
     in_place = [int(re.search(r"\((\d+) trained on in place\)", text)[1]) for text in trainers]
@@ -174,8 +181,8 @@ def compare(args, name):
                 file.write(json.dumps({"id": f"p{i}", "input_ids": ids, "loss_mask": mask}) + "\n")
         rows = [measure(args, shape, folder, transport) for transport in args.transports.split(",")]
     tcp = next((row for row in rows if row["transport"] == "tcp"), rows[0])
-    megabytes = 2 * len(shape["captured"]) * shape["hidden"] * shape["tokens"] / 1e6
-    print(f"{name}, {args.consumers} trainers, {shape['prompts']} samples of {shape['tokens']} tokens, {megabytes:.2f} MB each")
+    print(f"{name}, {args.consumers} trainers, {shape['prompts']} samples of {shape['tokens']} tokens, "
+          f"{bytes_of(shape) / 1e6:.2f} MB each")
     print(f"{'transport':10} {'samples/s':>10} {'x tcp':>6} {'fetch ms':>9} {'of tcp':>7} {'publish ms':>11} {'in place':>9}"
           "  first loss")
     for row in rows:

@@ -27,11 +27,12 @@ struct DecoderParts {
   std::unique_ptr<nn::Backend> backend;
   std::unique_ptr<Checkpoint> checkpoint;
   core::ModelInfo info;
+  bool as_stored = false;  // quantised weights stay so
   DType kv_dtype = DType::kF32;
   std::int32_t page_size_tokens = 16;
 };
 
-// Loads the weights. kResourceExhausted with both numbers when they don't fit.
+// Loads the weights, for which there must be memory.
 Result<std::unique_ptr<Model>> make_decoder_model(DecoderParts parts, device::Device& device);
 
 }  // namespace levada::model

@@ -1,5 +1,6 @@
 #include <sched.h>
 
+#include "base/log.h"
 #include "device/module.h"
 #include "model/checkpoint_source.h"
 #include "model/decoder_model.h"
@@ -7,7 +8,8 @@
 namespace levada::model {
 namespace {
 
-constexpr std::int64_t kMinContextTokens = 2;  // one of a prompt, one of its answer
+constexpr const char* kByPage = "fp8_e4m3_page";  // of kv_cache_dtype
+constexpr std::int64_t kMinContextTokens = 2;     // one of a prompt, one of its answer
 
 int available_cores() {
   cpu_set_t set;
@@ -20,13 +22,15 @@ Result<DType> parse_dtype(const std::string& text, const char* option, DType aut
   if (text == "float32") return DType::kF32;
   if (text == "bfloat16") return DType::kBF16;
   if (text == "float16" && cuda) return DType::kF16;
-  if (text == "fp8_e4m3" && cuda && std::string_view(option) == "kv_cache_dtype") return DType::kF8E4M3;
+  const bool kv = std::string_view(option) == "kv_cache_dtype";
+  if (cuda && kv && (text == "fp8_e4m3" || text == kByPage)) return DType::kF8E4M3;
   return invalid_argument("\"" + text + "\" is not supported" + (cuda ? "" : " on the CPU") + "; auto, float32" +
-                              (cuda ? ", float16" : "") + " and bfloat16 are",
+                              (cuda ? ", float16" : "") + (cuda && kv ? ", fp8_e4m3, fp8_e4m3_page" : "") +
+                              " and bfloat16 are",
                           option);
 }
 
-// float32 checkpoints stay float32; everything narrower is computed in bfloat16.
+// float32 checkpoints stay float32; everything narrower is bfloat16, but for what is computed in its stored form.
 DType stored_dtype(const Checkpoint& checkpoint, bool gguf) {
   const bool wide = checkpoint.tensor(Weight::kEmbedding).encoding == files::Encoding::kF32;
   return wide && !gguf ? DType::kF32 : DType::kBF16;
@@ -48,6 +52,20 @@ Status check_options(const ModelOptions& options, const ModelConfig& config) {
     return invalid_argument(std::to_string(options.threads) + " is not between 0 and 1024", "threads");
   }
   return {};
+}
+
+// Before anything is allocated. Of a float8 checkpoint the GPU keeps what is stored, the CPU what it means.
+Status check_memory(const core::ModelInfo& info, const Checkpoint& checkpoint, bool as_stored,
+                    const device::Device& device) {
+  const bool f8 = checkpoint.config().fp8_blocks && device.kind() == device::DeviceKind::kCuda;
+  const DType type = f8 ? DType::kF8E4M3 : info.weight_dtype;
+  const std::int64_t wanted =
+      as_stored ? checkpoint.source_bytes() : info.parameters * static_cast<std::int64_t>(bytes_of(type));
+  const std::int64_t available = device.free_bytes();
+  if (wanted <= available) return {};
+  return resource_exhausted(info.path + ": the weights need " + std::to_string(wanted) + " bytes " +
+                            (as_stored ? "as stored" : "as " + std::string(to_string(type))) + " and " +
+                            std::to_string(available) + " bytes are available on " + device.name());
 }
 
 core::ModelInfo describe(const Checkpoint& checkpoint, const std::string& path, const ModelOptions& options,
@@ -87,16 +105,25 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, con
   LEVADA_ASSIGN_OR_RETURN(const DType weights,
                           parse_dtype(options.dtype, "dtype", stored_dtype(checkpoint, gguf), cuda));
   LEVADA_ASSIGN_OR_RETURN(const DType kv, parse_dtype(options.kv_cache_dtype, "kv_cache_dtype", weights, cuda));
+  if (!checkpoint.kv_scales().empty() && (kv != DType::kF8E4M3 || options.kv_cache_dtype == kByPage)) {
+    LEVADA_LOG_INFO("the checkpoint's scales of a float8 KV cache are not used: --kv-cache-dtype is ",
+                    options.kv_cache_dtype);
+  }
   auto host = std::make_unique<HostKernels>(options.threads > 0 ? options.threads : available_cores());
   core::ModelInfo info = describe(checkpoint, path.string(), options, weights);
+  const bool as_stored = !cuda && options.dtype == "auto" && has_quantised(checkpoint);
+  if (as_stored) info.weights_identity += "-as-stored";
+  LEVADA_RETURN_IF_ERROR(check_memory(info, checkpoint, as_stored, device));
   if (cuda) {
     if (kv != weights && kv != DType::kF8E4M3) {
-      return invalid_argument("on CUDA the KV cache has the weights' type or fp8_e4m3", "kv_cache_dtype");
+      return invalid_argument("on CUDA the KV cache has the weights' type, fp8_e4m3 or fp8_e4m3_page",
+                              "kv_cache_dtype");
     }
     CheckpointSource source(checkpoint, std::move(info), host->pool);
     return make_cuda_model(source,
                            {.dtype = weights,
                             .f8_kv = kv == DType::kF8E4M3,
+                            .f8_page_scales = options.kv_cache_dtype == kByPage,
                             .page_size_tokens = options.page_size_tokens,
                             .warmup_folder = options.warmup_folder},
                            device);
@@ -107,6 +134,7 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, con
   parts.host = std::move(host);
   parts.info = std::move(info);
   parts.checkpoint = std::make_unique<Checkpoint>(std::move(checkpoint));
+  parts.as_stored = as_stored;
   parts.kv_dtype = kv;
   parts.page_size_tokens = options.page_size_tokens;
   return make_decoder_model(std::move(parts), device);

@@ -82,7 +82,7 @@ TEST_F(Adapters, FaultsAreNamedInTheClientsWords) {
   EXPECT_EQ(fault(parse_responses, R"({"input":"x","max_output_tokens":0})"), "max_output_tokens");
   EXPECT_EQ(fault(parse_responses, R"({"input":"x","previous_response_id":"resp_1"})"), "previous_response_id");
   EXPECT_EQ(fault(parse_responses, R"({"input":"x","background":true})"), "background");
-  EXPECT_EQ(fault(parse_responses, R"({"input":"x","tools":[{"type":"web_search"}]})"), "tools[0].type");
+  EXPECT_EQ(fault(parse_responses, R"({"input":"x","tools":[{"type":"web_search"}]})"), "tools");
   EXPECT_EQ(fault(parse_responses, R"({"input":"x","model":"other"})"), "model");
   const std::string hi = R"("messages":[{"role":"user","content":"x"}])";
   EXPECT_EQ(fault(parse_messages, "{" + hi + "}"), "max_tokens");
@@ -95,7 +95,10 @@ TEST_F(Adapters, FaultsAreNamedInTheClientsWords) {
   EXPECT_EQ(fault(parse_messages, R"({"max_tokens":4,"stop_sequences":[""],)" + hi + "}"), "stop_sequences");
   EXPECT_EQ(fault(parse_messages, R"({"max_tokens":4,"thinking":{"type":"enabled","budget_tokens":9},)" + hi + "}"),
             "thinking.type");
-  EXPECT_EQ(fault(parse_messages, R"({"max_tokens":4,"tool_choice":{"type":"some"},)" + hi + "}"), "tool_choice.type");
+  EXPECT_EQ(fault(parse_messages, R"({"max_tokens":4,"tools":[{"name":"f"}],)" + hi + "}"), "tools");
+  EXPECT_EQ(
+      fault(parse_messages, R"({"max_tokens":4,"tools":[{"name":"f"}],"tool_choice":{"type":"none"},)" + hi + "}"),
+      "none");
 }
 
 TEST_F(Adapters, CountingTokensNeedsNoLimitAndAgreesWithThePrompt) {

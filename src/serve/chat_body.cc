@@ -96,6 +96,15 @@ Result<CallSpec> ChatBody::parse(const ParseContext& context, std::span<const Re
   return Status(fault.code(), fault.message(), in_clients_words(fault.field(), renamed));
 }
 
+Status refuse_tools(const FieldReader& fields) {
+  const auto tools = fields.peek("tools");
+  if (!tools || (tools->is_array() && array_of(*tools).size() == 0)) return {};
+  const auto choice = fields.peek("tool_choice");
+  const bool text_none = choice && choice->is_string() && string_of(*choice) == "none";
+  if (text_none || (choice && simdjson::minify(*choice) == R"({"type":"none"})")) return {};
+  return invalid_argument("not supported here yet; /v1/chat/completions calls tools", "tools");
+}
+
 Result<std::string> required_text(const FieldReader& fields, std::string_view name) {
   const auto value = fields.find(name);
   if (!value) return invalid_argument("is missing", fields.path(name));

@@ -45,6 +45,10 @@ class ChatBody {
 Result<std::string> text_of_content(simdjson::dom::element content, const std::string& field,
                                     std::span<const std::string_view> types);
 
+// Tools and their calls have no form in these dialects yet: kInvalidArgument if the body lists some, unless `tool_choice`
+// says none. What earlier turns called is read.
+Status refuse_tools(const FieldReader& fields);
+
 // The field's text; kInvalidArgument if it is absent or no string.
 Result<std::string> required_text(const FieldReader& fields, std::string_view name);
 

@@ -122,49 +122,6 @@ Status add_messages(const FieldReader& fields, ChatBody& chat) {
   return index > 0 ? Status() : invalid_argument("must hold at least one message", "messages");
 }
 
-Status add_tools(const FieldReader& fields, ChatBody& chat) {
-  const auto tools = fields.find("tools");
-  if (!tools) return {};
-  if (!tools->is_array()) return invalid_argument("must be a list, got " + describe_type(*tools), "tools");
-  std::string list;
-  std::size_t index = 0;
-  for (const element value : array_of(*tools)) {
-    const std::string path = "tools[" + std::to_string(index++) + "]";
-    if (!value.is_object()) return invalid_argument("must be an object, got " + describe_type(value), path);
-    const FieldReader tool(object_of(value), path + ".");
-    LEVADA_ASSIGN_OR_RETURN(const std::string name, required_text(tool, "name"));
-    list += list.empty() ? "" : ",";
-    list += R"({"type":"function","function":{"name":)";
-    append_json_string(list, name);
-    if (const auto description = tool.find("description")) list += ",\"description\":" + simdjson::minify(*description);
-    if (const auto schema = tool.find("input_schema")) list += ",\"parameters\":" + simdjson::minify(*schema);
-    list += "}}";
-  }
-  chat.set("tools", "[" + list + "]");
-  return {};
-}
-
-Status add_tool_choice(const FieldReader& fields, ChatBody& chat) {
-  const auto choice = fields.find("tool_choice");
-  if (!choice) return {};
-  if (!choice->is_object()) return invalid_argument("must be an object, got " + describe_type(*choice), "tool_choice");
-  const FieldReader inner(object_of(*choice), "tool_choice.");
-  LEVADA_ASSIGN_OR_RETURN(const std::string type, required_text(inner, "type"));
-  if (type == "auto" || type == "none") {
-    chat.set_text("tool_choice", type);
-  } else if (type == "any") {
-    chat.set_text("tool_choice", "required");
-  } else if (type == "tool") {
-    LEVADA_ASSIGN_OR_RETURN(const std::string name, required_text(inner, "name"));
-    std::string quoted;
-    append_json_string(quoted, name);
-    chat.set("tool_choice", R"({"type":"function","function":{"name":)" + quoted + "}}");
-  } else {
-    return invalid_argument("must be auto, any, tool or none, got '" + type + "'", "tool_choice.type");
-  }
-  return {};
-}
-
 // Thoughts are a matter of the model's template: its switch is chat_template_kwargs.
 Status check_thinking(const FieldReader& fields) {
   const auto thinking = fields.find("thinking");
@@ -182,8 +139,7 @@ Status check_thinking(const FieldReader& fields) {
 Result<CallSpec> parse(const ParseContext& context, const FieldReader& fields) {
   ChatBody chat;
   LEVADA_RETURN_IF_ERROR(add_messages(fields, chat));
-  LEVADA_RETURN_IF_ERROR(add_tools(fields, chat));
-  LEVADA_RETURN_IF_ERROR(add_tool_choice(fields, chat));
+  LEVADA_RETURN_IF_ERROR(refuse_tools(fields));
   LEVADA_RETURN_IF_ERROR(check_thinking(fields));
   chat.copy(fields, "stop_sequences", "stop");
   chat.copy(fields, "max_tokens", "max_tokens");

@@ -82,36 +82,6 @@ Status add_input(const FieldReader& fields, ChatBody& chat) {
   return index > 0 ? Status() : invalid_argument("must hold at least one item", "input");
 }
 
-// {type: "function", name, …}, where a chat's tool has the rest in an object "function".
-Status add_tools(const FieldReader& fields, ChatBody& chat) {
-  const auto tools = fields.find("tools");
-  if (!tools) return {};
-  if (!tools->is_array()) return invalid_argument("must be a list, got " + describe_type(*tools), "tools");
-  std::string list;
-  std::size_t index = 0;
-  for (const element value : array_of(*tools)) {
-    const std::string path = "tools[" + std::to_string(index++) + "]";
-    if (!value.is_object()) return invalid_argument("must be an object, got " + describe_type(value), path);
-    LEVADA_ASSIGN_OR_RETURN(const std::string type, required_text(FieldReader(object_of(value), path + "."), "type"));
-    if (type != "function") return invalid_argument("not supported: a tool of type '" + type + "'", path + ".type");
-    list +=
-        (list.empty() ? "" : ",") + std::string(R"({"type":"function","function":)") + simdjson::minify(value) + "}";
-  }
-  chat.set("tools", "[" + list + "]");
-  return {};
-}
-
-Status add_tool_choice(const FieldReader& fields, ChatBody& chat) {
-  const auto choice = fields.find("tool_choice");
-  if (!choice) return {};
-  if (!choice->is_object()) {
-    chat.copy(fields, "tool_choice", "tool_choice");
-    return {};
-  }
-  chat.set("tool_choice", R"({"type":"function","function":)" + simdjson::minify(*choice) + "}");
-  return {};
-}
-
 // text.format {type: "json_schema", name, schema, …} is a chat's response_format with the rest in "json_schema".
 Status add_format(const FieldReader& fields, ChatBody& chat) {
   const auto text = fields.find("text");
@@ -195,8 +165,7 @@ Result<CallSpec> parse_responses(const ParseContext& context, simdjson::dom::obj
   ChatBody chat;
   LEVADA_RETURN_IF_ERROR(refuse_unserved(fields));
   LEVADA_RETURN_IF_ERROR(add_input(fields, chat));
-  LEVADA_RETURN_IF_ERROR(add_tools(fields, chat));
-  LEVADA_RETURN_IF_ERROR(add_tool_choice(fields, chat));
+  LEVADA_RETURN_IF_ERROR(refuse_tools(fields));
   LEVADA_RETURN_IF_ERROR(add_format(fields, chat));
   LEVADA_RETURN_IF_ERROR(add_reasoning(fields, chat));
   chat.copy(fields, "max_output_tokens", "max_tokens");

@@ -19,6 +19,8 @@ ModelContext make_context(const Options& options, const ServedModel& served, con
   model.chat_template = served.chat_template;
   model.check_fits = [&scheduler](std::int32_t prompt_tokens) { return scheduler.check_fits(prompt_tokens); };
   model.max_batch_prompts = options.max_batch_prompts;
+  auto style = reply_style(options.tool_call_parser, options.reasoning_parser, served.tokenizer);
+  if (style.ok()) model.replies = std::move(style).value();  // check_options() saw the names
   if (served.tokenizer != nullptr) {
     model.max_text_bytes = longest_fitting_text_bytes(*served.tokenizer, served.context_length_tokens);
   }

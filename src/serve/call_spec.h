@@ -6,10 +6,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/request.h"
+#include "reply/parser.h"
 #include "text/tokenizer.h"
 
 namespace levada::serve {
@@ -32,6 +34,8 @@ struct CallSpec {
   bool echo = false;                           // the answer's text begins with the prompt
   bool token_texts = false;                    // of /generate: log probabilities name tokens by their text, too
   std::int32_t hidden_size = 1;                // of the model
+  std::shared_ptr<const reply::Form> form;     // of a chat's answers; null: all of their text is content
+  std::string call_ids;                        // what the ids of their tool calls begin with
   const text::Tokenizer* tokenizer = nullptr;  // null: tokens have no text
   bool batch = false;                          // answer with a list even if there is one member (/generate)
   bool stream = false;

@@ -207,7 +207,7 @@ template <class Q, QuantFormat kFormat, int R>
 [[gnu::noinline]] void quant_tile(const QuantArgs& a, std::int64_t panel, std::int64_t row) {
   constexpr std::int64_t kElements = Shape<kFormat>::kElements, kBytes = Shape<kFormat>::kBytes;
   const std::int64_t blocks = a.k / kElements, x_stride = a.k / 32;
-  const bool streaming = a.rows == R;
+  const bool streaming = R == 1 || a.rows == R;
   for (std::int64_t c = 0; c < kPanel; c += Q::kLanes) {
     const std::int64_t column = panel * kPanel + c;
     if (column >= a.n) return;

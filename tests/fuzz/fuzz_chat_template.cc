@@ -1,5 +1,5 @@
 // libFuzzer entry: a chat template from arbitrary bytes, rendered over two messages. It ends within its bounds or says which
-// one it hit. scripts/fuzz.sh runs it.
+// one it hit.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

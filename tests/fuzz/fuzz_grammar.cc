@@ -1,5 +1,5 @@
 // libFuzzer entry: a schema, regular expression or grammar from arbitrary bytes; the first byte says which. What compiles must
-// drive a matcher along its own masks. scripts/fuzz.sh runs it.
+// drive a matcher along its own masks.
 #include <cstdint>
 #include <cstdlib>
 #include <memory>

@@ -1,5 +1,5 @@
 // libFuzzer entry: a request body from arbitrary bytes; the first byte says of which endpoint. Whatever it says, the answer is
-// a call that keeps the parsers' promises, or one sentence. scripts/fuzz.sh runs it.
+// a call that keeps the parsers' promises, or one sentence.
 #include <simdjson.h>
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // libFuzzer entry: a tokenizer.json from arbitrary bytes. One that loads must encode and keep its promise about bytes.
-// scripts/fuzz.sh runs it.
+//
 #include <sys/mman.h>
 #include <unistd.h>
 

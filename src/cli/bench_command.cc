@@ -11,6 +11,7 @@
 #include "bench/http_bench.h"
 #include "bench/radix_bench.h"
 #include "bench/registry_bench.h"
+#include "bench/sampling_bench.h"
 #include "bench/sched_bench.h"
 #include "bench/store_bench.h"
 #include "bench/train_bench.h"
@@ -23,7 +24,7 @@ namespace levada::cli {
 namespace {
 
 const std::string kNames =
-    "radix, sched, decode, http, store, nvlink-arena, registry, train, cuda-smollm2, cuda-qwen3-8b";
+    "radix, sched, sampling, decode, http, store, nvlink-arena, registry, train, cuda-smollm2, cuda-qwen3-8b";
 
 struct Options {
   bool json = false;
@@ -40,6 +41,7 @@ void describe(OptionTable& table, Options& options) {
 
 Result<std::vector<bench::Case>> run(const std::string& name, const Options& options) {
   if (name == "radix") return bench::run_radix_bench(options.scale);
+  if (name == "sampling") return bench::run_sampling_bench(options.scale);
   if (name == "http") return bench::run_http_bench(options.scale);
   if (name == "store") return bench::run_store_bench(options.scale);
   if (name == "nvlink-arena") {

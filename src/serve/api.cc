@@ -18,6 +18,10 @@ ModelContext make_context(const Options& options, const ServedModel& served, con
   model.chat_template = served.chat_template;
   model.check_fits = [&scheduler](std::int32_t prompt_tokens) { return scheduler.check_fits(prompt_tokens); };
   model.max_batch_prompts = options.max_batch_prompts;
+  model.return_hidden_states = options.enable_return_hidden_states;
+  if (options.openai_chat_default_max_tokens > 0) {
+    model.chat_default_max_tokens = options.openai_chat_default_max_tokens;
+  }
   if (served.tokenizer != nullptr) {
     model.max_text_bytes = longest_fitting_text_bytes(*served.tokenizer, served.context_length_tokens);
   }

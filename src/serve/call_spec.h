@@ -14,7 +14,7 @@
 
 namespace levada::serve {
 
-enum class Dialect : std::uint8_t { kChat, kCompletion, kGenerate };
+enum class Dialect : std::uint8_t { kChat, kCompletion, kGenerate, kEmbedding };
 
 struct Member {
   core::Request request;
@@ -32,6 +32,8 @@ struct CallSpec {
   bool echo = false;                           // the answer's text begins with the prompt
   bool token_texts = false;                    // of /generate: log probabilities name tokens by their text, too
   std::int32_t hidden_size = 1;                // of the model
+  std::int32_t dimensions = 0;                 // of an embedding; 0: all
+  bool base64 = false;                         // of an embedding: its floats' bytes
   const text::Tokenizer* tokenizer = nullptr;  // null: tokens have no text
   bool batch = false;                          // answer with a list even if there is one member (/generate)
   bool stream = false;

@@ -92,7 +92,8 @@ Result<CallSpec> parse_chat(const ParseContext& context, simdjson::dom::object b
   FieldReader fields(body);
   LEVADA_ASSIGN_OR_RETURN(OpenAiPrelude prelude, read_openai_prelude(context, Dialect::kChat, fields));
   LEVADA_ASSIGN_OR_RETURN(std::vector<core::Token> prompt, read_prompt(context.model, fields));
-  LEVADA_RETURN_IF_ERROR(resolve_limit(context.model, prelude.limit, prompt.size(), std::nullopt, prelude.sampling));
+  LEVADA_RETURN_IF_ERROR(resolve_limit(context.model, prelude.limit, prompt.size(),
+                                       context.model.chat_default_max_tokens, prelude.sampling));
 
   CallSpec call = make_openai_call(context, Dialect::kChat, prelude.envelope);
   call.choices = read_choices(fields);

@@ -2,6 +2,7 @@
 
 #include "base/random.h"
 #include "serve/request_parser.h"
+#include "serve/request_wishes.h"
 
 namespace levada::serve {
 
@@ -37,6 +38,7 @@ void GenerationRoutes::register_on(Router& router) {
   };
   add("/v1/chat/completions", Dialect::kChat);
   add("/v1/completions", Dialect::kCompletion);
+  add("/v1/embeddings", Dialect::kEmbedding);
   add("/generate", Dialect::kGenerate);
 }
 
@@ -65,12 +67,15 @@ Result<GenerationRoutes::Parsed> GenerationRoutes::parse(Dialect dialect, simdjs
     switch (dialect) {
       case Dialect::kChat: return parse_chat(context, body);
       case Dialect::kCompletion: return parse_completion(context, body);
+      case Dialect::kEmbedding: return parse_embedding(context, body);
       case Dialect::kGenerate: break;
     }
     return parse_generate(context, body);
   };
   Parsed parsed;
   LEVADA_ASSIGN_OR_RETURN(parsed.call, parse_call());
+  LEVADA_RETURN_IF_ERROR(check_wishes(parsed.call));
+  if (dialect == Dialect::kEmbedding) return parsed;
   if (dialect == Dialect::kGenerate) {
     LEVADA_ASSIGN_OR_RETURN(parsed.capture,
                             read_captures(terms_, http::bearer_token(request), body, parsed.call.members.size()));

@@ -1,5 +1,7 @@
 #include "serve/info_routes.h"
 
+#include <ctime>
+
 #include "serve/chat_page.h"
 #include "serve/error.h"
 #include "serve/snapshot_json.h"
@@ -80,6 +82,11 @@ void InfoRoutes::register_on(Router& router) {
       });
     });
   }
+  router.add("GET", "/v1/loads", Access::kUser, [this](http::Request, http::Responder responder) {
+    scheduler_.inspect([this, responder](const sched::Snapshot& snapshot) {
+      responder.respond(200, "application/json", dump(loads_json(snapshot, facts_.version, std::time(nullptr))));
+    });
+  });
   router.add("GET", "/metrics", Access::kUser, [this](http::Request, http::Responder responder) {
     if (facts_.before_metrics) facts_.before_metrics();
     responder.respond(200, "text/plain; version=0.0.4; charset=utf-8", metrics_.render());

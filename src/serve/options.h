@@ -16,14 +16,16 @@ namespace levada::serve {
 
 struct Options {
   std::string host = "127.0.0.1";
-  std::int64_t port = 30000;               // 0: any free port
-  std::string served_model_name;           // empty: the model as the user named it
-  std::string api_key;                     // empty: open to all
-  std::string admin_api_key;               // empty: api_key guards the administrative endpoints too
-  std::string chat_template;               // a Jinja file; empty: the one shipped with the tokenizer
-  std::int64_t max_body_bytes = 64 << 20;  // a larger body is answered with 413
-  std::int64_t max_batch_prompts = 1024;   // prompts in one call
-  std::int64_t health_timeout_s = 20;      // /health_generate answers 503 after this long
+  std::int64_t port = 30000;                        // 0: any free port
+  std::string served_model_name;                    // empty: the model as the user named it
+  std::string api_key;                              // empty: open to all
+  std::string admin_api_key;                        // empty: api_key guards the administrative endpoints too
+  std::string chat_template;                        // a Jinja file; empty: the one shipped with the tokenizer
+  std::int64_t max_body_bytes = 64 << 20;           // a larger body is answered with 413
+  std::int64_t max_batch_prompts = 1024;            // prompts in one call
+  bool enable_return_hidden_states = false;         // off: return_hidden_states is refused
+  std::int64_t openai_chat_default_max_tokens = 0;  // of chats that name no limit; 0: the rest of the context
+  std::int64_t health_timeout_s = 20;               // /health_generate answers 503 after this long
 };
 
 void describe(OptionTable& table, Options& options);

@@ -47,7 +47,9 @@ TEST(SamplingBatch, StepsOfOneBatchUseOneBuffer) {
   for (std::int32_t step = 0; step < 3; ++step) {
     batch.begin();
     for (std::int32_t i = 0; i < 200; ++i) batch.add(*states[static_cast<std::size_t>(i)], i, step, false);
-    if (step > 0) EXPECT_EQ(batch.rows().data(), memory);
+    if (step > 0) {
+      EXPECT_EQ(batch.rows().data(), memory);
+    }
     memory = batch.rows().data();
   }
 }

@@ -50,7 +50,8 @@ class CudaBench {
     const double weight_bytes =
         static_cast<double>(weights_.layer_parameters() + weights_.head_parameters()) * kBf16Bytes;
     const double context = load.prompt_tokens + load.new_tokens / 2.0;
-    const double kv_bytes = load.requests * context * static_cast<double>(layout_.bytes_per_token());
+    const double kv_bytes =
+        load.requests * context * static_cast<double>(layout_.bytes_per_page()) / layout_.page_size_tokens();
     const double limit = load.requests * limits_.read_bytes_per_s / (weight_bytes + kv_bytes);
     return measure(name, load, rate, limit);
   }

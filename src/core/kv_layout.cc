@@ -4,8 +4,9 @@
 
 namespace levada::core {
 
-std::int64_t KvPlane::bytes_per_token_per_layer() const {
-  return static_cast<std::int64_t>(elements_per_token) * static_cast<std::int64_t>(bytes_of(dtype));
+std::int64_t KvPlane::bytes_per_page_per_layer(std::int32_t page_size_tokens) const {
+  const std::int64_t elements = std::int64_t{elements_per_token} * page_size_tokens + elements_per_page;
+  return elements * static_cast<std::int64_t>(bytes_of(dtype));
 }
 
 KvLayout::KvLayout(std::int32_t page_size_tokens, std::vector<KvPlane> planes)
@@ -13,19 +14,18 @@ KvLayout::KvLayout(std::int32_t page_size_tokens, std::vector<KvPlane> planes)
   LEVADA_CHECK(page_size_tokens_ >= 1, "a page holds at least one token");
   LEVADA_CHECK(!planes_.empty(), "a layout lists at least one plane");
   for (const KvPlane& plane : planes_) {
-    LEVADA_CHECK(!plane.layers.empty() && plane.elements_per_token > 0, "a plane has layers and elements");
+    const bool by_token = plane.elements_per_token > 0, by_page = plane.elements_per_page > 0;
+    LEVADA_CHECK(!plane.layers.empty() && by_token != by_page, "a plane has layers and elements");
   }
 }
 
-std::int64_t KvLayout::bytes_per_token() const {
+std::int64_t KvLayout::bytes_per_page() const {
   std::int64_t bytes = 0;
   for (const KvPlane& plane : planes_) {
-    bytes += plane.bytes_per_token_per_layer() * static_cast<std::int64_t>(plane.layers.size());
+    bytes += plane.bytes_per_page_per_layer(page_size_tokens_) * static_cast<std::int64_t>(plane.layers.size());
   }
   return bytes;
 }
-
-std::int64_t KvLayout::bytes_per_page() const { return bytes_per_token() * page_size_tokens_; }
 
 std::int32_t KvLayout::pages_for(std::int64_t tokens) const {
   return static_cast<std::int32_t>((tokens + page_size_tokens_ - 1) / page_size_tokens_);
@@ -37,6 +37,8 @@ std::string KvLayout::identity() const {
     text += ";" + plane.group + "/" + plane.name + ":" + std::string(to_string(plane.dtype)) + "x" +
             std::to_string(plane.elements_per_token) + "@";
     for (std::int32_t layer : plane.layers) text += std::to_string(layer) + ",";
+    if (plane.elements_per_page > 0) text += "page" + std::to_string(plane.elements_per_page);
+    if (!plane.scaled_by.empty()) text += "*" + plane.scaled_by;
   }
   return text;
 }

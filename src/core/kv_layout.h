@@ -2,7 +2,8 @@
 // Owner: the model makes it; device pool, sizing, tiers, transfer and cache identity are all derived from it.
 // Thread: immutable after construction.
 // Invariant: no second list of planes exists anywhere; bytes_per_page() is what every level of the cache allocates.
-// Storage: a plane of an owning layer is one array [page][token in page][elements_per_token] of its dtype.
+// Storage: a plane of an owning layer is one array [page][token in page][elements_per_token] of its dtype, or
+// [page][elements_per_page].
 #pragma once
 
 #include <cstdint>
@@ -19,19 +20,21 @@ struct KvPlane {
   DType dtype = DType::kF32;
   std::int32_t elements_per_token = 0;  // per layer
   std::vector<std::int32_t> layers;     // owning layers, ascending
+  std::int32_t elements_per_page = 0;   // per layer, of a plane that has some for each page instead of each token
+  std::string scaled_by;  // what its numbers are multiplied by: nothing, "layer" (constants of the weights), or a plane
 
-  std::int64_t bytes_per_token_per_layer() const;
+  std::int64_t bytes_per_page_per_layer(std::int32_t page_size_tokens) const;
 };
 
 class KvLayout {
  public:
-  // Aborts on an empty plane list, a plane without layers or elements, or page_size_tokens < 1.
+  // Aborts on an empty plane list, a plane without layers or elements or with both kinds of elements, or
+  // page_size_tokens < 1.
   KvLayout(std::int32_t page_size_tokens, std::vector<KvPlane> planes);
 
   std::int32_t page_size_tokens() const { return page_size_tokens_; }
   const std::vector<KvPlane>& planes() const { return planes_; }
   // Sum over planes and their owning layers.
-  std::int64_t bytes_per_token() const;
   std::int64_t bytes_per_page() const;
   // Pages needed for `tokens` tokens: the only place that rounds (law 5).
   std::int32_t pages_for(std::int64_t tokens) const;

@@ -19,9 +19,15 @@ TEST(KvLayout, BytesAreTheSumOverPlanesAndTheirOwningLayers) {
   // k and v in 3 layers at 64 bf16 each, an index key in layer 2 only at 16 f32.
   const KvLayout layout(4,
                         {plane("k", 64, {0, 1, 2}), plane("v", 64, {0, 1, 2}), plane("index_k", 16, {2}, DType::kF32)});
-  EXPECT_EQ(layout.planes()[0].bytes_per_token_per_layer(), 128);
-  EXPECT_EQ(layout.bytes_per_token(), 2 * 3 * 128 + 64);
-  EXPECT_EQ(layout.bytes_per_page(), 4 * layout.bytes_per_token());
+  EXPECT_EQ(layout.planes()[0].bytes_per_page_per_layer(4), 4 * 128);
+  EXPECT_EQ(layout.bytes_per_page(), 4 * (2 * 3 * 128 + 64));
+}
+
+TEST(KvLayout, APlaneByPageHasItsElementsOnceAPage) {
+  KvPlane scales = plane("kv_scale", 0, {0, 1, 2}, DType::kF32);
+  scales.elements_per_page = 4;
+  EXPECT_EQ(scales.bytes_per_page_per_layer(4), 16);
+  EXPECT_EQ(KvLayout(4, {plane("k", 64, {0}), scales}).bytes_per_page(), 4 * 128 + 3 * 16);
 }
 
 TEST(KvLayout, BytesOfALargeModelDoNotOverflow) {
@@ -39,7 +45,14 @@ TEST(KvLayout, PagesForRoundsUp) {
 
 // B28 (a): whatever changes the bytes of a page changes its identity.
 TEST(KvLayout, IdentityTellsEveryFieldApart) {
+  KvPlane by_layer = plane("k", 8, {0, 1}), by_page = by_layer, per_page = plane("k", 0, {0, 1});
+  by_layer.scaled_by = "layer";
+  by_page.scaled_by = "kv_scale";
+  per_page.elements_per_page = 8;
   const std::vector<KvLayout> layouts = {
+      KvLayout(4, {by_layer}),
+      KvLayout(4, {by_page}),
+      KvLayout(4, {per_page}),
       KvLayout(4, {plane("k", 8, {0, 1})}),
       KvLayout(8, {plane("k", 8, {0, 1})}),
       KvLayout(4, {plane("v", 8, {0, 1})}),
@@ -55,7 +68,7 @@ TEST(KvLayout, IdentityTellsEveryFieldApart) {
   };
   std::set<std::string> identities;
   for (const KvLayout& layout : layouts) EXPECT_TRUE(identities.insert(layout.identity()).second) << layout.identity();
-  EXPECT_EQ(KvLayout(4, {plane("k", 8, {0, 1})}).identity(), layouts[0].identity());
+  EXPECT_EQ(KvLayout(4, {by_layer}).identity(), layouts[0].identity());
 }
 
 TEST(KvLayoutDeathTest, AbortsOnALayoutThatCannotHoldAToken) {
@@ -63,6 +76,9 @@ TEST(KvLayoutDeathTest, AbortsOnALayoutThatCannotHoldAToken) {
   EXPECT_DEATH(KvLayout(4, {}), "a layout lists at least one plane");
   EXPECT_DEATH(KvLayout(4, {plane("k", 8, {})}), "a plane has layers and elements");
   EXPECT_DEATH(KvLayout(4, {plane("k", 0, {0})}), "a plane has layers and elements");
+  KvPlane both = plane("k", 8, {0});
+  both.elements_per_page = 8;
+  EXPECT_DEATH(KvLayout(4, {both}), "a plane has layers and elements");
 }
 
 }  // namespace

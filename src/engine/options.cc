@@ -12,8 +12,11 @@ void describe(OptionTable& table, Options& options) {
   table.add("device", &options.device, "where the model runs").choices({"cpu", "cuda"});
   table.add("dtype", &options.dtype, "weights: as stored (bfloat16 for quantised GGUF), or converted")
       .choices({"auto", "float32", "bfloat16"});
-  table.add("kv_cache_dtype", &options.kv_cache_dtype, "KV cache; auto: as the weights; fp8_e4m3 on CUDA only")
-      .choices({"auto", "float32", "bfloat16", "fp8_e4m3"});
+  table
+      .add("kv_cache_dtype", &options.kv_cache_dtype,
+           "KV cache; auto: as the weights. On CUDA: fp8_e4m3 with the checkpoint's scales, or _page with scales of "
+           "each page")
+      .choices({"auto", "float32", "bfloat16", "fp8_e4m3", "fp8_e4m3_page"});
   table.add("page_size", &options.page_size, "tokens per KV page").range(1, model::kMaxPageSizeTokens);
   table.add("context_length", &options.context_length, "longest prompt plus answer, in tokens; 0: the checkpoint's")
       .range(0, 1 << 24);

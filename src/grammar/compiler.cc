@@ -71,10 +71,15 @@ struct Compiler::Impl {
 
   Impl(const text::Tokenizer& tokenizer, std::int32_t vocab_size, std::vector<text::Token> the_stop_ids,
        const Limits& the_limits)
-      : limits(the_limits),
-        stop_ids(std::move(the_stop_ids)),
-        // One thread: the calling one, whose work is limited.
-        engine(vocabulary(tokenizer, vocab_size, stop_ids), 1, true, static_cast<std::int64_t>(limits.kept_bytes) * 3) {
+      : limits(the_limits), stop_ids(std::move(the_stop_ids)), tokenizer_(tokenizer), vocab_size_(vocab_size) {}
+
+  xgrammar::GrammarCompiler& engine() {
+    std::call_once(engine_made_, [&] {
+      // One thread: the calling one, whose work is limited.
+      engine_.emplace(vocabulary(tokenizer_, vocab_size_, stop_ids), 1, true,
+                      static_cast<std::int64_t>(limits.kept_bytes) * 3);
+    });
+    return *engine_;
   }
 
   std::shared_ptr<const Grammar> find(const Source& source);
@@ -84,12 +89,17 @@ struct Compiler::Impl {
 
   const Limits limits;
   const std::vector<text::Token> stop_ids;
-  xgrammar::GrammarCompiler engine;
 
   std::mutex mutex;      // of all below
   std::list<Kept> kept;  // the last used first
   std::unordered_map<Source, std::list<Kept>::iterator, HashSource> by_source;
   Stats stats;
+
+ private:
+  const text::Tokenizer& tokenizer_;
+  const std::int32_t vocab_size_;
+  std::once_flag engine_made_;
+  std::optional<xgrammar::GrammarCompiler> engine_;
 };
 
 std::shared_ptr<const Grammar> Compiler::Impl::find(const Source& source) {
@@ -120,14 +130,18 @@ std::shared_ptr<const Grammar> Compiler::Impl::keep(const Source& source, std::s
   return result;
 }
 
+// Between two tokens of JSON. Models like to go on with blanks; the deepest usual indentation stays below.
+constexpr int kMostBlanks = 32;
+
 xgrammar::CompiledGrammar Compiler::Impl::run_engine(const Source& source) {
   switch (source.kind) {
-    case Source::Kind::kJsonSchema: return engine.CompileJSONSchema(source.text);
-    case Source::Kind::kRegex: return engine.CompileRegex(source.text);
-    case Source::Kind::kEbnf: return engine.CompileGrammar(source.text);
+    case Source::Kind::kJsonSchema:
+      return engine().CompileJSONSchema(source.text, true, std::nullopt, std::nullopt, true, kMostBlanks);
+    case Source::Kind::kRegex: return engine().CompileRegex(source.text);
+    case Source::Kind::kEbnf: return engine().CompileGrammar(source.text);
     case Source::Kind::kStructuralTag: break;
   }
-  return engine.CompileStructuralTag(source.text);
+  return engine().CompileStructuralTag(source.text);
 }
 
 Result<std::shared_ptr<const Grammar>> Compiler::Impl::compile(const Source& source) {
@@ -141,6 +155,7 @@ Result<std::shared_ptr<const Grammar>> Compiler::Impl::compile(const Source& sou
   if (text::find_invalid_utf8(source.text) != std::string_view::npos) return invalid_argument("is not valid UTF-8");
   EngineWarnings warnings;
   try {
+    engine();  // not this source's work
     const WorkLimit limit({limits.cpu_ms * 1000, limits.mask_bytes});
     auto grammar = std::make_shared<const Grammar>(run_engine(source), stop_ids);
     if (warnings.all().empty()) return std::shared_ptr<const Grammar>(std::move(grammar));

@@ -88,6 +88,10 @@ Result<Checkpoint> Checkpoint::make(std::unique_ptr<files::TensorSource> source,
   checkpoint.config_ = std::move(config);
   checkpoint.file_ = std::move(file);
   checkpoint.gguf_ = gguf;
+  if (!gguf) {
+    LEVADA_ASSIGN_OR_RETURN(checkpoint.kv_scales_, read_kv_scales(*checkpoint.source_, checkpoint.config_.layers,
+                                                                  checkpoint.config_.kv_scales, checkpoint.file_));
+  }
   LEVADA_RETURN_IF_ERROR(checkpoint.check_tensors());
   return checkpoint;
 }
@@ -177,7 +181,7 @@ Status Checkpoint::check_scales(Weight weight, std::int64_t layer) const {
 
 Status Checkpoint::check_tensors() const {
   Status status;
-  std::unordered_set<std::string> known;
+  std::unordered_set<std::string> known(kv_scales_.tensors.begin(), kv_scales_.tensors.end());
   for_each_weight([&](Weight weight, std::int64_t layer) {
     known.insert(name(weight, layer));
     if (config_.fp8_blocks) known.insert(name(weight, layer) + kScaleSuffix);

@@ -9,6 +9,7 @@
 
 #include "files/tensor_source.h"
 #include "model/config.h"
+#include "model/kv_scales.h"
 
 namespace levada::model {
 
@@ -46,6 +47,8 @@ class Checkpoint {
   // The scales of a weight's 128 x 128 blocks, [rows / 128, columns / 128] rounded up; null unless it is float8_e4m3. What
   // an element means is its number times its block's scale.
   const files::TensorInfo* block_scales(Weight weight, std::int64_t layer = 0) const;
+  // Of each layer, for a float8 KV cache; empty if the checkpoint has none.
+  const std::vector<LayerKvScales>& kv_scales() const { return kv_scales_.layers; }
   // Elements of all weights.
   std::int64_t parameters() const;
   // Hash over names, shapes, encodings and sampled bytes of every tensor (law 8).
@@ -65,6 +68,7 @@ class Checkpoint {
 
   std::unique_ptr<files::TensorSource> source_;
   ModelConfig config_;
+  StoredKvScales kv_scales_;
   std::string file_;
   bool gguf_ = false;
 };

@@ -20,6 +20,7 @@ class CheckpointSource final : public DecoderSource {
   bool is_f8(Weight weight, std::int64_t layer) const override;
   void read_f8(Weight weight, std::int64_t layer, std::int64_t first, std::int64_t count, void* out) override;
   std::vector<float> scales(Weight weight, std::int64_t layer) override;
+  std::vector<LayerKvScales> kv_scales() const override { return checkpoint_.kv_scales(); }
   void fill_cos_sin(float* out) override;
 
  private:

@@ -41,6 +41,8 @@ struct ModelConfig {
   bool paired_rows = false;
   // The matrices of the layers may be stored as float8_e4m3 with a scale for each block of 128 x 128 (Hugging Face's "fp8").
   bool fp8_blocks = false;
+  // The tensors must have scales for a float8 KV cache (compressed-tensors' kv_cache_scheme).
+  bool kv_scales = false;
   RopeConfig rope;
   std::vector<core::Token> eos;
   // Everything that changes the result besides the weights, for the cache identity.

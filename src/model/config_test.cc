@@ -119,6 +119,29 @@ TEST_F(HfConfig, Float8InBlocksOf128IsReadAndOtherFormsOfItAreRefused) {
   expect_refused({{"quantization_config", {{"quant_method", "fp8"}}}}, "quantization_config.weight_block_size");
 }
 
+TEST_F(HfConfig, OfCompressedTensorsAKvCacheSchemeAloneIsRead) {
+  const json scheme = {{"num_bits", 8},    {"type", "float"},   {"strategy", "tensor"},
+                       {"dynamic", false}, {"symmetric", true}, {"observer", "minmax"}};
+  const auto changed = [&](const char* key, const json& value) {
+    json object = scheme;
+    object[key] = value;
+    return json{{"quantization_config", {{"quant_method", "compressed-tensors"}, {"kv_cache_scheme", object}}}};
+  };
+  EXPECT_FALSE(read(json::object())->kv_scales);
+  EXPECT_TRUE(read(changed("num_bits", 8))->kv_scales);
+  EXPECT_FALSE(read(changed("dynamic", true))->kv_scales) << "then tensors have none";
+  const std::string at = "quantization_config.kv_cache_scheme.";
+  expect_refused(changed("num_bits", 4), at + "num_bits");
+  expect_refused(changed("type", "int"), at + "type");
+  expect_refused(changed("strategy", "attn_head"), at + "strategy");
+  expect_refused(changed("symmetric", false), at + "symmetric");
+  json weights = changed("num_bits", 8);
+  weights["quantization_config"]["config_groups"] = {{"group_0", {{"targets", {"Linear"}}}}};
+  expect_refused(weights, "quantization_config.config_groups");
+  weights["quantization_config"]["config_groups"] = json::object();
+  EXPECT_TRUE(read(weights)->kv_scales);
+}
+
 TEST_F(HfConfig, AWindowThatNoLayerUsesIsHarmless) {
   EXPECT_TRUE(read({{"use_sliding_window", true}, {"sliding_window", 32}, {"max_window_layers", 2}}).ok());
   EXPECT_TRUE(read({{"use_sliding_window", false}, {"sliding_window", 32}}).ok());

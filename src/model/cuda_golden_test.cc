@@ -131,6 +131,28 @@ TEST(CudaFloat8, AKvCacheOfFloat8StaysNear) {
   EXPECT_LT(error_on_gpu(folder.plain(), folder.plain(), wide, "float8 KV cache"), 0.05);
 }
 
+// Keys and values of thousands: beyond 448, e4m3 has nothing.
+TEST(CudaFloat8, ScalesOfTheCheckpointOrOfPagesKeepLargeKeysAndValues) {
+  Fp8Folder folder;
+  folder.enlarge_kv(1024);
+  const auto error = [&](const std::string& kv, const std::string& backend, ModelOptions options) {
+    options.kv_cache_dtype = kv;
+    return error_on_gpu(folder.plain(), folder.plain(), options, backend);
+  };
+  for (const ModelOptions& options : {in_bfloat16(), in_float32()}) {
+    EXPECT_GT(error("fp8_e4m3", "float8 KV cache without scales", options), 0.2) << options.dtype;
+    EXPECT_LT(error("fp8_e4m3_page", "float8 KV cache with scales of each page", options), 0.06) << options.dtype;
+  }
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
+    folder.add_plain(layer + "self_attn.k_scale", {}, {64});
+    folder.add_plain(layer + "self_attn.v_scale", {}, {32});
+  }
+  folder.write_plain();
+  for (const ModelOptions& options : {in_bfloat16(), in_float32()}) {
+    EXPECT_LT(error("fp8_e4m3", "float8 KV cache with the checkpoint's scales", options), 0.06) << options.dtype;
+  }
+}
+
 // The manifest's file of a folder; empty if it holds none.
 std::filesystem::path only_file(const std::filesystem::path& folder) {
   std::filesystem::path file;

@@ -1,19 +1,13 @@
 // Checkpoints that are damaged, incomplete or don't fit: one clear Status, never a crash (law 11).
 #include <bit>
-#include <map>
 
 #include "model/model_support_test.h"
+#include "model/stored_tensors_test.h"
 
 namespace levada::model {
 namespace {
 
 using nlohmann::json;
-
-struct StoredTensor {
-  std::string dtype;
-  std::vector<std::int64_t> shape;
-  std::string bytes;
-};
 
 std::string read_file(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
@@ -42,21 +36,7 @@ class Damaged : public testing::Test {
   }
   ~Damaged() override { std::filesystem::remove_all(folder); }
 
-  void write() {
-    json header = json::object();
-    std::string data;
-    for (const auto& [name, tensor] : tensors) {
-      header[name] = {{"dtype", tensor.dtype},
-                      {"shape", tensor.shape},
-                      {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
-      data += tensor.bytes;
-    }
-    const std::string text = header.dump();
-    const std::uint64_t header_bytes = text.size();
-    std::ofstream out(folder / "model.safetensors", std::ios::binary);
-    out.write(reinterpret_cast<const char*>(&header_bytes), 8);
-    out << text << data;
-  }
+  void write() { write_safetensors(folder / "model.safetensors", tensors); }
   void set_config(const json& changes) {
     json config = json::parse(read_file(folder / "config.json"));
     config.update(changes);

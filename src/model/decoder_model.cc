@@ -179,14 +179,6 @@ Result<std::unique_ptr<Forward>> DecoderModel::begin(const core::StepPlan& plan,
 }  // namespace
 
 Result<std::unique_ptr<Model>> make_decoder_model(DecoderParts parts, device::Device& device) {
-  const std::int64_t wanted =
-      parts.checkpoint->parameters() * static_cast<std::int64_t>(bytes_of(parts.info.weight_dtype));
-  const std::int64_t available = device.free_bytes();
-  if (wanted > available) {
-    return resource_exhausted(parts.info.path + ": the weights need " + std::to_string(wanted) + " bytes as " +
-                              std::string(to_string(parts.info.weight_dtype)) + " and " + std::to_string(available) +
-                              " bytes are available on " + device.name());
-  }
   std::unique_ptr<Model> model;
   LEVADA_RETURN_IF_ERROR(
       nn::guarded("loading the weights", [&] { model = std::make_unique<DecoderModel>(std::move(parts), device); }));

@@ -31,7 +31,7 @@ struct DecoderParts {
   std::int32_t page_size_tokens = 16;
 };
 
-// Loads the weights. kResourceExhausted with both numbers when they don't fit.
+// Loads the weights, for which there must be memory.
 Result<std::unique_ptr<Model>> make_decoder_model(DecoderParts parts, device::Device& device);
 
 }  // namespace levada::model

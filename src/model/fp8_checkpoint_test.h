@@ -7,9 +7,9 @@
 
 #include <cmath>
 #include <cstring>
-#include <map>
 
 #include "model/model_support_test.h"
+#include "model/stored_tensors_test.h"
 #include "support/temporary_folder.h"
 
 namespace levada::model {
@@ -38,18 +38,33 @@ class Fp8Folder {
       add_float8(layer + "mlp.down_proj.weight", 256, intermediate);
     }
     write(float8_.path(), tensors8_, true);
-    write(plain_.path(), plain_tensors_, false);
+    write_plain();
   }
   const std::filesystem::path& float8() const { return float8_.path(); }
   const std::filesystem::path& plain() const { return plain_.path(); }
 
-  struct Tensor {
-    std::string dtype;
-    std::vector<std::int64_t> shape;
-    std::string bytes;
-  };
   // To break the float8 folder: tensors by name, written anew.
-  std::map<std::string, Tensor>& tensors() { return tensors8_; }
+  std::map<std::string, StoredTensor>& tensors() { return tensors8_; }
+  std::map<std::string, StoredTensor>& plain_tensors() { return plain_tensors_; }
+  // Of both, but for the quantization_config that write_again() adds.
+  nlohmann::json& config() { return config_; }
+  void write_plain() const { write(plain_.path(), plain_tensors_, false); }
+  void add_plain(const std::string& name, const std::vector<std::int64_t>& shape, const std::vector<float>& values) {
+    plain_tensors_[name] = {"F32", shape, bytes_of_floats(values)};
+  }
+  // The plain model with keys and values so many times as large, and the same logits.
+  void enlarge_kv(float factor) {
+    for (auto& [name, tensor] : plain_tensors_) {
+      const bool larger = name.ends_with("k_norm.weight") || name.ends_with("v_proj.weight");
+      const bool smaller = name.ends_with("q_norm.weight") || name.ends_with("o_proj.weight");
+      if (!larger && !smaller) continue;
+      std::vector<float> values(tensor.bytes.size() / sizeof(float));
+      std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+      for (float& value : values) value = larger ? value * factor : value / factor;
+      tensor.bytes = bytes_of_floats(values);
+    }
+    write_plain();
+  }
   void write_again(bool with_quantization = true) { write(float8_.path(), tensors8_, with_quantization); }
 
  private:
@@ -87,30 +102,20 @@ class Fp8Folder {
     tensors8_[name + "_scale_inv"] = {"F32", {down, across}, bytes_of_floats(scales)};
     plain_tensors_[name] = {"F32", {rows, columns}, bytes_of_floats(plain)};
   }
-  void write(const std::filesystem::path& folder, const std::map<std::string, Tensor>& tensors, bool quantized) const {
-    nlohmann::json config = config_, header = nlohmann::json::object();
+  void write(const std::filesystem::path& folder, const std::map<std::string, StoredTensor>& tensors,
+             bool quantized) const {
+    nlohmann::json config = config_;
     if (quantized) {
       config["quantization_config"] = {
           {"quant_method", "fp8"}, {"activation_scheme", "dynamic"}, {"weight_block_size", {128, 128}}};
     }
     std::ofstream(folder / "config.json") << config.dump();
-    std::string data;
-    for (const auto& [name, tensor] : tensors) {
-      header[name] = {{"dtype", tensor.dtype},
-                      {"shape", tensor.shape},
-                      {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
-      data += tensor.bytes;
-    }
-    const std::string text = header.dump();
-    const std::uint64_t header_bytes = text.size();
-    std::ofstream out(folder / "model.safetensors", std::ios::binary);
-    out.write(reinterpret_cast<const char*>(&header_bytes), 8);
-    out << text << data;
+    write_safetensors(folder / "model.safetensors", tensors);
   }
 
   std::mt19937 bits_{11};
   nlohmann::json config_;
-  std::map<std::string, Tensor> tensors8_, plain_tensors_;
+  std::map<std::string, StoredTensor> tensors8_, plain_tensors_;
   test::TemporaryFolder float8_, plain_;
 };
 

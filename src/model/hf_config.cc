@@ -79,6 +79,27 @@ void refuse_unsupported(JsonFields& fields, const nlohmann::json& object, std::i
   }
 }
 
+// Scales for a float8 KV cache and no quantised weight: the one form of "compressed-tensors" that is read.
+Status read_kv_cache_scheme(const nlohmann::json& object, JsonFields& own, const std::string& file,
+                            ModelConfig& config) {
+  const auto groups = object.find("config_groups");
+  if (groups != object.end() && !groups->is_null() && !groups->empty()) {
+    own.refuse("config_groups",
+               "weights quantised by compressed-tensors are not supported; a kv_cache_scheme alone is");
+  }
+  const nlohmann::json* const scheme = own.object("kv_cache_scheme");
+  LEVADA_RETURN_IF_ERROR(own.status());
+  if (scheme == nullptr) return {};
+  JsonFields fields(*scheme, file, "quantization_config.kv_cache_scheme.");
+  if (fields.integer("num_bits") != 8) fields.refuse("num_bits", "8 is supported");
+  if (fields.text("type") != "float") fields.refuse("type", "float is supported");
+  if (fields.text("strategy", "tensor") != "tensor")
+    fields.refuse("strategy", "one scale for each layer, tensor, is supported");
+  if (!fields.boolean("symmetric", true)) fields.refuse("symmetric", "zero points are not supported");
+  config.kv_scales = fields.status().ok() && !fields.boolean("dynamic", false);
+  return fields.status();
+}
+
 // Of the forms of quantised checkpoints, "fp8" in blocks of 128 x 128 with activations quantised as they come.
 Status read_quantization(JsonFields& fields, const std::string& file, ModelConfig& config) {
   const nlohmann::json* const object = fields.object("quantization_config");
@@ -87,7 +108,9 @@ Status read_quantization(JsonFields& fields, const std::string& file, ModelConfi
   const auto only = [&](const char* key, const std::string& found, const std::string& supported) {
     if (found != supported) own.refuse(key, "\"" + found + "\" is not supported; " + supported + " is");
   };
-  only("quant_method", own.text("quant_method", ""), "fp8");
+  const std::string method = own.text("quant_method", "");
+  if (method == "compressed-tensors") return read_kv_cache_scheme(*object, own, file, config);
+  only("quant_method", method, "fp8");
   only("fmt", own.text("fmt", "e4m3"), "e4m3");
   only("activation_scheme", own.text("activation_scheme", "dynamic"), "dynamic");
   const auto block = object->find("weight_block_size");

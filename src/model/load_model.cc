@@ -1,5 +1,6 @@
 #include <sched.h>
 
+#include "base/log.h"
 #include "device/module.h"
 #include "model/checkpoint_source.h"
 #include "model/decoder_model.h"
@@ -7,7 +8,8 @@
 namespace levada::model {
 namespace {
 
-constexpr std::int64_t kMinContextTokens = 2;  // one of a prompt, one of its answer
+constexpr const char* kByPage = "fp8_e4m3_page";  // of kv_cache_dtype
+constexpr std::int64_t kMinContextTokens = 2;     // one of a prompt, one of its answer
 
 int available_cores() {
   cpu_set_t set;
@@ -20,9 +22,11 @@ Result<DType> parse_dtype(const std::string& text, const char* option, DType aut
   if (text == "float32") return DType::kF32;
   if (text == "bfloat16") return DType::kBF16;
   if (text == "float16" && cuda) return DType::kF16;
-  if (text == "fp8_e4m3" && cuda && std::string_view(option) == "kv_cache_dtype") return DType::kF8E4M3;
+  const bool kv = std::string_view(option) == "kv_cache_dtype";
+  if (cuda && kv && (text == "fp8_e4m3" || text == kByPage)) return DType::kF8E4M3;
   return invalid_argument("\"" + text + "\" is not supported" + (cuda ? "" : " on the CPU") + "; auto, float32" +
-                              (cuda ? ", float16" : "") + " and bfloat16 are",
+                              (cuda ? ", float16" : "") + (cuda && kv ? ", fp8_e4m3, fp8_e4m3_page" : "") +
+                              " and bfloat16 are",
                           option);
 }
 
@@ -48,6 +52,18 @@ Status check_options(const ModelOptions& options, const ModelConfig& config) {
     return invalid_argument(std::to_string(options.threads) + " is not between 0 and 1024", "threads");
   }
   return {};
+}
+
+// Before anything is allocated. Of a float8 checkpoint the GPU keeps what is stored, the CPU what it means.
+Status check_memory(const core::ModelInfo& info, const ModelConfig& config, const device::Device& device) {
+  const bool f8 = config.fp8_blocks && device.kind() == device::DeviceKind::kCuda;
+  const DType stored = f8 ? DType::kF8E4M3 : info.weight_dtype;
+  const std::int64_t wanted = info.parameters * static_cast<std::int64_t>(bytes_of(stored));
+  const std::int64_t available = device.free_bytes();
+  if (wanted <= available) return {};
+  return resource_exhausted(info.path + ": the weights need " + std::to_string(wanted) + " bytes as " +
+                            std::string(to_string(stored)) + " and " + std::to_string(available) +
+                            " bytes are available on " + device.name());
 }
 
 core::ModelInfo describe(const Checkpoint& checkpoint, const std::string& path, const ModelOptions& options,
@@ -87,16 +103,23 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, con
   LEVADA_ASSIGN_OR_RETURN(const DType weights,
                           parse_dtype(options.dtype, "dtype", stored_dtype(checkpoint, gguf), cuda));
   LEVADA_ASSIGN_OR_RETURN(const DType kv, parse_dtype(options.kv_cache_dtype, "kv_cache_dtype", weights, cuda));
+  if (!checkpoint.kv_scales().empty() && (kv != DType::kF8E4M3 || options.kv_cache_dtype == kByPage)) {
+    LEVADA_LOG_INFO("the checkpoint's scales of a float8 KV cache are not used: --kv-cache-dtype is ",
+                    options.kv_cache_dtype);
+  }
   auto host = std::make_unique<HostKernels>(options.threads > 0 ? options.threads : available_cores());
   core::ModelInfo info = describe(checkpoint, path.string(), options, weights);
+  LEVADA_RETURN_IF_ERROR(check_memory(info, checkpoint.config(), device));
   if (cuda) {
     if (kv != weights && kv != DType::kF8E4M3) {
-      return invalid_argument("on CUDA the KV cache has the weights' type or fp8_e4m3", "kv_cache_dtype");
+      return invalid_argument("on CUDA the KV cache has the weights' type, fp8_e4m3 or fp8_e4m3_page",
+                              "kv_cache_dtype");
     }
     CheckpointSource source(checkpoint, std::move(info), host->pool);
     return make_cuda_model(source,
                            {.dtype = weights,
                             .f8_kv = kv == DType::kF8E4M3,
+                            .f8_page_scales = options.kv_cache_dtype == kByPage,
                             .page_size_tokens = options.page_size_tokens,
                             .warmup_folder = options.warmup_folder},
                            device);

@@ -27,7 +27,8 @@ inline constexpr std::int32_t kMaxPageSizeTokens = 1024;
 
 struct ModelOptions {
   std::string dtype = "auto";           // weights: float32, bfloat16, auto (as stored; bfloat16 for GGUF)
-  std::string kv_cache_dtype = "auto";  // auto: bfloat16 for bfloat16 weights, float32 for float32; CUDA: fp8_e4m3
+  std::string kv_cache_dtype = "auto";  // auto: bfloat16 for bfloat16 weights, float32 for float32. CUDA: fp8_e4m3 (the
+  // checkpoint's scales for each layer, or none), fp8_e4m3_page (scales of each page)
   std::int32_t page_size_tokens = 16;
   std::int32_t context_length_tokens = 0;  // 0: the checkpoint's
   int threads = 0;                         // CPU kernels; 0: all cores of the affinity mask
@@ -41,7 +42,7 @@ class KvPool {
   virtual ~KvPool() = default;
   virtual const core::KvLayout& layout() const = 0;
   virtual std::int32_t pages() const = 0;
-  // [pages, page_size, elements_per_token] of one plane in one layer.
+  // [pages, page_size, elements_per_token] of one plane in one layer, or [pages, elements_per_page].
   virtual device::TensorView plane(int plane, int layer) const = 0;
   // Fills a page's bytes in every plane with 0xFF (NaN), for tests that prove freed pages aren't read.
   virtual void poison(std::int32_t page) = 0;

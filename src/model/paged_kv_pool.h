@@ -5,13 +5,19 @@
 // nothing of its own.
 #pragma once
 
+#include "kernels/page_planes.h"
 #include "model/config.h"
 #include "model/model.h"
 
 namespace levada::model {
 
-// k and v of every layer, kv_heads * head_dim elements a token.
-core::KvLayout gqa_layout(const ModelConfig& config, DType dtype, std::int32_t page_size_tokens);
+// What the numbers of k and v are multiplied by: nothing, constants of the checkpoint, or a pair of each page and layer.
+enum class KvScaling : std::uint8_t { kNone, kLayer, kPage };
+
+// k and v of every layer, kv_heads * head_dim elements a token; with scales by page those as a third plane
+// (kernels/page_scales.h).
+core::KvLayout gqa_layout(const ModelConfig& config, DType dtype, std::int32_t page_size_tokens,
+                          KvScaling scaling = KvScaling::kNone);
 
 class PagedKvPool : public KvPool {
  public:
@@ -22,6 +28,8 @@ class PagedKvPool : public KvPool {
   const core::KvLayout& layout() const override { return layout_; }
   std::int32_t pages() const override { return pages_; }
   device::TensorView plane(int plane, int layer) const override;
+  // For copies of whole pages, everything that belongs to them.
+  std::vector<kernels::PagePlane> page_planes() const;
   void poison(std::int32_t page) override;
 
  protected:

@@ -1,5 +1,6 @@
 #include "serve/api.h"
 
+#include "grammar/compiler.h"
 #include "serve/admin_routes.h"
 #include "serve/generation_routes.h"
 #include "serve/health_probe.h"
@@ -28,11 +29,22 @@ ModelContext make_context(const Options& options, const ServedModel& served, con
   return model;
 }
 
+// An answer of some form ends with what ends any answer of the model.
+std::unique_ptr<grammar::Compiler> make_grammars(const ServedModel& served) {
+  if (served.tokenizer == nullptr) return nullptr;
+  std::vector<core::Token> stops = served.info.eos_token_ids;
+  if (stops.empty() && served.tokenizer->eos()) stops.push_back(*served.tokenizer->eos());
+  if (stops.empty()) return nullptr;
+  return std::make_unique<grammar::Compiler>(*served.tokenizer, served.info.vocab_size, std::move(stops),
+                                             grammar::Compiler::Limits{});
+}
+
 }  // namespace
 
 struct Api::Parts {
   Parts(const Options& options, const ServedModel& served, ServerFacts facts, const Ground& ground)
-      : model(make_context(options, served, ground.scheduler)),
+      : grammars(make_grammars(served)),
+        model(make_context(options, served, ground.scheduler)),
         keys(options.api_key, options.admin_api_key),
         metrics(ground.metrics),
         calls(ground.scheduler, ground.clock, metrics,
@@ -47,8 +59,11 @@ struct Api::Parts {
                    captures.get()),
         text(model, intake),
         info(model, std::move(facts), ground.scheduler, ground.metrics),
-        admin(ground.scheduler, calls, intake, ground.server, ground.clock) {}
+        admin(ground.scheduler, calls, intake, ground.server, ground.clock) {
+    model.grammars = grammars.get();
+  }
 
+  const std::unique_ptr<grammar::Compiler> grammars;
   ModelContext model;
   AccessKeys keys;
   RequestMetrics metrics;

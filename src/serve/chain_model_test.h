@@ -99,7 +99,25 @@ class ChainModel final : public core::StepExecutor {
     return result;
   }
 
+  // What the chain says if the row's mask allows it, else one of what it allows, by (seed, position).
   core::Token sample_token(const core::StepPlan& plan, const core::SampleRow& sample) const {
+    const core::Token chosen = chosen_token(plan, sample);
+    if (sample.mask_first < 0) return chosen;
+    const auto shown = [&](core::Token id) {
+      return (plan.masks[static_cast<std::size_t>(sample.mask_first + id / 32)] >> (id % 32) & 1u) != 0;
+    };
+    if (shown(chosen)) return chosen;
+    std::vector<core::Token> allowed, blank;  // blanks may come without end: only if there is nothing else
+    for (core::Token id = 0; id < test_tokenizer().vocab_size(); ++id) {
+      const bool is_blank = test_tokenizer().bytes(id).find_first_not_of(" \t\r\n") == std::string_view::npos;
+      if (shown(id)) (is_blank ? blank : allowed).push_back(id);
+    }
+    if (allowed.empty()) allowed = std::move(blank);
+    const std::uint64_t mixed = (sample.seed * 0x9E3779B97F4A7C15u) ^ (sample.position * 0xBF58476D1CE4E5B9u);
+    return allowed[(mixed >> 20) % allowed.size()];
+  }
+
+  core::Token chosen_token(const core::StepPlan& plan, const core::SampleRow& sample) const {
     if (sample.temperature > 0 && sample.top_k != 1) {
       const std::uint64_t mixed = (sample.seed * 0x9E3779B97F4A7C15u) ^ (sample.position * 0xBF58476D1CE4E5B9u);
       return 300 + static_cast<core::Token>((mixed >> 32) % 1000);

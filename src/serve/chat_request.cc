@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "serve/chat_messages.h"
+#include "serve/guide_fields.h"
 #include "serve/json_text.h"
 #include "serve/prompt.h"
 #include "serve/request_envelope.h"
@@ -101,6 +102,8 @@ Result<CallSpec> parse_chat(const ParseContext& context, simdjson::dom::object b
   request.logprobs = read_chat_logprobs(fields);
   LEVADA_RETURN_IF_ERROR(fields.status());
   LEVADA_RETURN_IF_ERROR(add_members(context, std::move(request), call.id, call));
+  LEVADA_ASSIGN_OR_RETURN(const auto guide, read_openai_guide(fields));
+  LEVADA_RETURN_IF_ERROR(add_guides(context.model, guide, {}, call.members));
   return call;
 }
 

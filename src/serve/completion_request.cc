@@ -1,4 +1,5 @@
 // The body of /v1/completions: one prompt or a batch of them, each a choice of the answer.
+#include "serve/guide_fields.h"
 #include "serve/prompt.h"
 #include "serve/request_envelope.h"
 #include "serve/request_wishes.h"
@@ -33,6 +34,8 @@ Result<CallSpec> parse_completion(const ParseContext& context, simdjson::dom::ob
     request.logprobs = logprobs;
     LEVADA_RETURN_IF_ERROR(add_members(context, std::move(request), call.id, call));
   }
+  LEVADA_ASSIGN_OR_RETURN(const auto guide, read_openai_guide(fields));
+  LEVADA_RETURN_IF_ERROR(add_guides(context.model, guide, {}, call.members));
   return call;
 }
 

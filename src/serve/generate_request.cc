@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <span>
 
 #include "serve/capture_request.h"
+#include "serve/guide_fields.h"
 #include "serve/prompt.h"
 #include "serve/request_envelope.h"
 #include "serve/request_wishes.h"
@@ -49,6 +51,12 @@ Result<core::SamplingParams> read_sampling(const ParseContext& context, std::opt
   }
   LEVADA_RETURN_IF_ERROR(resolve_limit(context.model, limit, prompt_tokens, kSglangMaxTokens, sampling));
   return sampling;
+}
+
+// The form of one prompt's answer, out of its sampling_params.
+Result<std::optional<GuideWish>> read_form(std::optional<simdjson::dom::element> value, const std::string& field) {
+  if (!value || value->is_null()) return std::optional<GuideWish>();
+  return read_native_guide(FieldReader(object_of(*value), field + "."));
 }
 
 // The member'th entry of a field that is one value for all or a list with one value each.
@@ -226,6 +234,8 @@ Result<CallSpec> parse_generate(const ParseContext& context, simdjson::dom::obje
     LEVADA_RETURN_IF_ERROR(wishes.apply(context.model, request));
     LEVADA_RETURN_IF_ERROR(add_members(context, std::move(request), rids[i], call));
     call.members.back().fault = fault;
+    LEVADA_ASSIGN_OR_RETURN(const auto guide, read_form(entry, field));
+    LEVADA_RETURN_IF_ERROR(add_guides(context.model, guide, {}, std::span(call.members).last(call.choices)));
   }
   if (asks_for_captures(body) && call.choices > 1) return invalid_argument("a capture has one", "sampling_params.n");
   return call;

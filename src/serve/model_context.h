@@ -11,6 +11,7 @@
 #include <string>
 
 #include "core/model_info.h"
+#include "grammar/compiler.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -22,6 +23,7 @@ struct ModelContext {
   std::int32_t context_length_tokens = 0;  // prompt + output
   const text::Tokenizer* tokenizer = nullptr;
   const text::ChatTemplate* chat_template = nullptr;
+  grammar::Compiler* grammars = nullptr;  // null: no answer has a form
   std::function<Status(std::int32_t prompt_tokens)> check_fits;
   std::int64_t max_batch_prompts = 1024;
   bool return_hidden_states = false;                    // requests may ask for them

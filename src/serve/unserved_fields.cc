@@ -43,11 +43,8 @@ constexpr Unserved kUnserved[] = {
     {"functions", kOpenAi},
     {"function_call", kOpenAi, {"\"none\"", "\"auto\""}},
     // Constrained output.
-    {"response_format", kOpenAi, {R"({"type":"text"})"}},
-    {"regex", kSampling},
-    {"ebnf", kSampling},
-    {"json_schema", kSampling},
-    {"structural_tag", kSampling},
+    {"json_schema", kOpenAi, {}, "response_format"},
+    {"structural_tag", kOpenAi, {}, "response_format"},
     {"structured_outputs", kOpenAi},
     {"guided_json", kOpenAi},
     {"guided_regex", kOpenAi},

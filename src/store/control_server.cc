@@ -2,12 +2,9 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -16,9 +13,7 @@
 namespace levada::store {
 namespace {
 
-constexpr std::int64_t kNoDeadline = std::numeric_limits<std::int64_t>::max();
-constexpr int kIdleMs = 60'000;
-constexpr int kEventsAtOnce = 64;
+constexpr std::int64_t kNoDeadline = EventSet::kNever;
 constexpr std::size_t kReadBytes = 64 * 1024;
 
 // A peer whose machine vanished is noticed after two minutes.
@@ -53,16 +48,11 @@ Result<std::unique_ptr<ControlServer>> ControlServer::start(Arena& arena, Contro
   return server;
 }
 
-ControlServer::ControlServer(Arena& arena, ControlOptions options)
-    : arena_(arena),
-      options_(std::move(options)),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+ControlServer::ControlServer(Arena& arena, ControlOptions options) : arena_(arena), options_(std::move(options)) {}
 
 ControlServer::~ControlServer() {
   stopping_.store(true);
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const long written = ::write(wake_.get(), &one, sizeof one);
+  if (events_) events_->wake();
   thread_.join();
 }
 
@@ -71,25 +61,19 @@ Status ControlServer::listen() {
   LEVADA_ASSIGN_OR_RETURN(listener_, listen_at(endpoint));
   endpoint.port = bound_port(listener_);
   address_ = endpoint.url().substr(std::string_view("tcp://").size());
-  if (watch(listener_.get(), EPOLLIN, true) && watch(wake_.get(), EPOLLIN, true)) return {};
+  LEVADA_ASSIGN_OR_RETURN(events_, EventSet::create());
+  if (events_->watch(listener_.get(), EPOLLIN)) return {};
   return unavailable("the system watches no more descriptors");
 }
 
-bool ControlServer::watch(int descriptor, std::uint32_t events, bool is_new) {
-  epoll_event event{.events = events, .data = {.fd = descriptor}};
-  return ::epoll_ctl(epoll_.get(), is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, descriptor, &event) == 0;
-}
-
 void ControlServer::run() {
-  epoll_event events[kEventsAtOnce];
+  const auto on_any = [this](int descriptor, std::uint32_t events) {
+    if (descriptor == listener_.get()) accept();
+    const auto client = clients_.find(descriptor);
+    if (client != clients_.end()) settle(descriptor, on_event(client->second, events));
+  };
   while (!stopping_.load()) {
-    const int ready = ::epoll_wait(epoll_.get(), events, kEventsAtOnce, timeout_ms());
-    for (int i = 0; i < ready; ++i) {
-      const int descriptor = events[i].data.fd;
-      if (descriptor == listener_.get()) accept();
-      const auto client = clients_.find(descriptor);
-      if (client != clients_.end()) settle(descriptor, on_event(client->second, events[i].events));
-    }
+    events_->wait(next_turn_us(), arena_.clock().now_us(), on_any);
     serve_deadlines();
   }
 }
@@ -105,7 +89,7 @@ void ControlServer::accept() {
   const int descriptor = socket.get();
   clients_[descriptor] = {std::move(socket), std::make_unique<ControlPeer>(arena_, options_.terms, stats_), kNoDeadline,
                           EPOLLIN, 0};
-  if (!watch(descriptor, EPOLLIN, true)) close(descriptor);
+  if (!events_->watch(descriptor, EPOLLIN)) close(descriptor);
 }
 
 bool ControlServer::on_event(Client& client, std::uint32_t events) {
@@ -147,7 +131,7 @@ void ControlServer::settle(int descriptor, bool alive) {
     client.deadline_us = arena_.clock().now_us() + options_.line_us;
   }
   const std::uint32_t wanted = answering ? EPOLLOUT : EPOLLIN;
-  if (wanted != client.interest) watch(descriptor, client.interest = wanted, false);
+  if (wanted != client.interest) events_->change(descriptor, client.interest = wanted);
 }
 
 void ControlServer::close(int descriptor) {
@@ -187,13 +171,12 @@ void ControlServer::remove_orphans(std::int64_t now_us) {
   }
 }
 
-int ControlServer::timeout_ms() const {
+std::int64_t ControlServer::next_turn_us() const {
   std::int64_t next_us = kNoDeadline;
   for (const auto& [descriptor, client] : clients_) next_us = std::min(next_us, client.deadline_us);
   for (const auto& [name, run] : runs_)
     if (run.peers == 0) next_us = std::min(next_us, run.orphan_us);
-  if (next_us == kNoDeadline) return kIdleMs;
-  return static_cast<int>(std::clamp<std::int64_t>((next_us - arena_.clock().now_us()) / 1000 + 1, 0, kIdleMs));
+  return next_us;
 }
 
 }  // namespace levada::store

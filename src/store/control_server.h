@@ -15,6 +15,7 @@
 #include "base/thread.h"
 #include "store/acceptor.h"
 #include "store/control_peer.h"
+#include "store/event_set.h"
 
 namespace levada::store {
 
@@ -63,14 +64,14 @@ class ControlServer {
   void close(int descriptor);
   void serve_deadlines();
   void remove_orphans(std::int64_t now_us);
-  bool watch(int descriptor, std::uint32_t events, bool is_new);
-  int timeout_ms() const;
+  std::int64_t next_turn_us() const;
 
   Arena& arena_;
   const ControlOptions options_;
   std::string address_;
   ControlStats stats_;
-  Fd listener_, epoll_, wake_;
+  Fd listener_;
+  std::unique_ptr<EventSet> events_;
   Acceptor acceptor_;
   std::atomic<bool> stopping_{false};
   std::map<int, Client> clients_;  // by descriptor; the server's thread

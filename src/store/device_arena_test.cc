@@ -1,9 +1,9 @@
 // What is special about an arena on a device: who may map it, how a client measures what it reads, what outlives whom.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
+#include <unistd.h>
 
 #include "store/batch_writer.h"
+#include "store/child_test.h"
 #include "store/faulty_device_test.h"
 #include "store/piece_hash.h"
 #include "store/test_store.h"
@@ -92,8 +92,8 @@ TEST_F(DeviceArenaTest, AConsumerKilledMidReadHoldsNothingForEver) {
   const std::string url = served_.server->shm_url();
   int said[2];
   ASSERT_EQ(::pipe(said), 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
+  const pid_t process = ::fork();
+  if (process == 0) {
     const auto device = device::make_cpu_device();
     auto store = open_store(url, kToken, {.device = device.get()}, served_.clock);
     const auto view = store.ok() ? (*store)->view("k") : Result<ObjectView>(store.status());
@@ -102,12 +102,12 @@ TEST_F(DeviceArenaTest, AConsumerKilledMidReadHoldsNothingForEver) {
     ::pause();
     ::_exit(0);
   }
+  Doomed child(process);
   char answer = 0;
   ASSERT_EQ(::read(said[0], &answer, 1), 1);
   EXPECT_EQ(answer, 'y');
   EXPECT_EQ(served_.arena->remove("k"), RemoveOutcome::kStillRead);
-  ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
+  child.kill();
   EXPECT_TRUE(served_.eventually([&] { return served_.arena->stats().used_bytes == 0; }));
   ::close(said[0]);
   ::close(said[1]);

@@ -1,10 +1,6 @@
 #include "store/store_server.h"
 
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-
 #include <algorithm>
-#include <limits>
 
 #include "store/endpoint.h"
 
@@ -12,14 +8,7 @@ namespace levada::store {
 namespace {
 
 // A reader's slots are cleared without a word: while somebody waits for space, look again this often.
-constexpr int kWaitingTurnMs = 2;
-constexpr int kIdleTurnMs = 60'000;
-constexpr int kEvents = 64;
-
-void wake(const Fd& event) {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const long written = ::write(event.get(), &one, sizeof one);  // full means awake already
-}
+constexpr std::int64_t kWaitingTurnUs = 2'000;
 
 }  // namespace
 
@@ -29,20 +18,16 @@ Result<std::unique_ptr<StoreServer>> StoreServer::start(Arena& arena, const Serv
   if (!(options.tcp_url.empty() && options.ucx_url.empty()) && options.token.empty())
     return invalid_argument("a store that listens at a network needs a token", "token");
   std::unique_ptr<StoreServer> server(new StoreServer(arena, options));
+  LEVADA_ASSIGN_OR_RETURN(server->events_, EventSet::create());
   if (!options.tcp_url.empty()) LEVADA_RETURN_IF_ERROR(server->listen(options.tcp_url, server->tcp_url_));
   if (!options.shm_url.empty()) LEVADA_RETURN_IF_ERROR(server->listen(options.shm_url, server->shm_url_));
   if (!options.ucx_url.empty()) LEVADA_RETURN_IF_ERROR(server->listen(options.ucx_url, server->ucx_url_));
-  if (!server->watch(server->wake_->get(), EPOLLIN, true)) return unavailable("the system watches no more descriptors");
-  arena.on_space([event = server->wake_] { wake(*event); });
+  arena.on_space(server->events_->waker());
   server->thread_ = Thread("store", [server = server.get()] { server->run(); });
   return server;
 }
 
-StoreServer::StoreServer(Arena& arena, const ServerOptions& options)
-    : arena_(arena),
-      options_(options),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      wake_(std::make_shared<const Fd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {}
+StoreServer::StoreServer(Arena& arena, const ServerOptions& options) : arena_(arena), options_(options) {}
 
 StoreServer::~StoreServer() { stop(); }
 
@@ -57,7 +42,7 @@ Status StoreServer::listen(const std::string& url, std::string& bound_url) {
   LEVADA_ASSIGN_OR_RETURN(Fd socket, listen_at(endpoint));
   if (!shares_memory) endpoint.port = bound_port(socket);
   bound_url = endpoint.url();
-  if (!watch(socket.get(), EPOLLIN, true)) return unavailable("the system watches no more descriptors");
+  if (!events_->watch(socket.get(), EPOLLIN)) return unavailable("the system watches no more descriptors");
   const bool over_ucx = endpoint.kind == Endpoint::Kind::kUcx;
   if (over_ucx) LEVADA_RETURN_IF_ERROR(open_ucx(socket));
   listeners_.push_back({std::move(socket), shares_memory, over_ucx ? &*ucx_ : nullptr});
@@ -80,7 +65,7 @@ Status StoreServer::open_ucx(const Fd& listener) {
 
 void StoreServer::stop() {
   stopping_.store(true);
-  wake(*wake_);
+  if (events_) events_->wake();
   thread_.join();
   clients_.clear();
   if (!listeners_.empty() && !shm_url_.empty()) ::unlink(parse_endpoint(shm_url_)->path.c_str());
@@ -88,27 +73,17 @@ void StoreServer::stop() {
   if (ucx_) ucx_->port.reset();
 }
 
-bool StoreServer::watch(int descriptor, std::uint32_t events, bool is_new) {
-  epoll_event event{.events = events, .data = {.fd = descriptor}};
-  return ::epoll_ctl(epoll_.get(), is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, descriptor, &event) == 0;
-}
-
 void StoreServer::run() {
-  epoll_event events[kEvents];
   while (!stopping_.load()) {
-    const int ready = ::epoll_wait(epoll_.get(), events, kEvents, timeout_ms());
-    for (int i = 0; i < ready; ++i) on_event(events[i].data.fd, events[i].events);
+    const std::int64_t now_us = arena_.clock().now_us();
+    events_->wait(next_turn_us(now_us), now_us,
+                  [this](int descriptor, std::uint32_t events) { on_event(descriptor, events); });
     serve_waiting();
     serve_deadlines();
   }
 }
 
 void StoreServer::on_event(int descriptor, std::uint32_t events) {
-  if (descriptor == wake_->get()) {
-    std::uint64_t count;
-    [[maybe_unused]] const long got = ::read(descriptor, &count, sizeof count);
-    return;
-  }
   for (const Listener& listener : listeners_)
     if (listener.socket.get() == descriptor) return accept_from(listener);
   const auto client = clients_.find(descriptor);
@@ -137,7 +112,7 @@ void StoreServer::accept_from(const Listener& listener) {
   client.connection = std::make_unique<ServerConnection>(std::move(socket), listener.shares_memory, arena_, options_,
                                                          stats_, listener.ucx);
   client.interest = EPOLLIN;
-  if (!watch(descriptor, client.interest, true)) settle(descriptor, false);
+  if (!events_->watch(descriptor, client.interest)) settle(descriptor, false);
 }
 
 // After anything happened to a client: closed, or watched for what it needs next.
@@ -154,7 +129,7 @@ void StoreServer::settle(int descriptor, bool alive) {
                                                              : EPOLLIN;
   if (wanted == client->second.interest) return;
   client->second.interest = wanted;
-  watch(descriptor, wanted, false);
+  events_->change(descriptor, wanted);
 }
 
 void StoreServer::serve_waiting() {
@@ -174,15 +149,13 @@ void StoreServer::serve_deadlines() {
   }
 }
 
-int StoreServer::timeout_ms() const {
-  std::int64_t next_us = std::numeric_limits<std::int64_t>::max();
+std::int64_t StoreServer::next_turn_us(std::int64_t now_us) const {
+  std::int64_t next_us = EventSet::kNever;
   for (const auto& [descriptor, client] : clients_) {
-    if (client.connection->waits_for_space()) return kWaitingTurnMs;
+    if (client.connection->waits_for_space()) return now_us + kWaitingTurnUs;
     next_us = std::min(next_us, client.connection->deadline_us());
   }
-  if (next_us == std::numeric_limits<std::int64_t>::max()) return kIdleTurnMs;
-  const std::int64_t left_us = next_us - arena_.clock().now_us();
-  return static_cast<int>(std::clamp<std::int64_t>(left_us / 1000 + 1, 0, kIdleTurnMs));
+  return next_us;
 }
 
 }  // namespace levada::store

@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/thread.h"
 #include "store/acceptor.h"
+#include "store/event_set.h"
 #include "store/server_connection.h"
 
 namespace levada::store {
@@ -54,8 +55,7 @@ class StoreServer {
   void serve_waiting();
   void serve_deadlines();
   void settle(int descriptor, bool alive);
-  bool watch(int descriptor, std::uint32_t events, bool is_new);
-  int timeout_ms() const;
+  std::int64_t next_turn_us(std::int64_t now_us) const;
 
   Arena& arena_;
   const ServerOptions options_;
@@ -63,9 +63,8 @@ class StoreServer {
   StoreServerStats stats_;
   std::optional<ServerUcx> ucx_;
   std::vector<Listener> listeners_;
-  Fd epoll_;
+  std::unique_ptr<EventSet> events_;  // its waker is the arena's listener, which can't be taken back
   Acceptor acceptor_;
-  std::shared_ptr<const Fd> wake_;  // shared with the arena's listener, which can't be taken back
   std::atomic<bool> stopping_{false};
   std::map<int, Client> clients_;  // by descriptor; the server's thread
   Thread thread_;

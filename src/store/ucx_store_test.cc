@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "store/child_test.h"
 #include "store/store_service.h"
 #include "store/test_store.h"
 
@@ -42,7 +43,9 @@ class Peer {
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
-    LEVADA_CHECK(::posix_spawn(&process_, program.c_str(), &actions, nullptr, argv.data(), environ) == 0, "spawn");
+    pid_t process = 0;
+    LEVADA_CHECK(::posix_spawn(&process, program.c_str(), &actions, nullptr, argv.data(), environ) == 0, "spawn");
+    process_ = Doomed(process);
     ::posix_spawn_file_actions_destroy(&actions);
     ::close(in[0]);
     ::close(out[1]);
@@ -50,7 +53,7 @@ class Peer {
     out_ = ::fdopen(out[0], "r");
   }
   ~Peer() {
-    kill();
+    kill();  // first: it may be writing
     std::fclose(out_);
   }
   // The next line it prints; empty at the end.
@@ -59,16 +62,11 @@ class Peer {
     if (std::fgets(text, sizeof text, out_) == nullptr) return "";
     return std::string(text, std::strcspn(text, "\n"));
   }
-  void signal(int number) { ::kill(process_, number); }
-  void kill() {
-    if (process_ <= 0) return;
-    ::kill(process_, SIGKILL);
-    ::waitpid(process_, nullptr, 0);
-    process_ = 0;
-  }
+  void signal(int number) { process_.signal(number); }
+  void kill() { process_.kill(); }
 
  private:
-  pid_t process_ = 0;
+  Doomed process_;
   Fd in_;
   std::FILE* out_ = nullptr;
 };

@@ -3,16 +3,12 @@
 #include <atomic>
 
 #include "base/interface_id.h"
+#include "device/cuda/check.h"
 #include "device/cuda/factory.h"
 #include "device/cuda/shared_memory.h"
 
 namespace levada::device {
 namespace {
-
-Status check_cuda(cudaError_t error, const char* doing) {
-  if (error == cudaSuccess) return {};
-  return internal_error(std::string("CUDA: ") + doing + ": " + cudaGetErrorString(error));
-}
 
 class CudaBuffer final : public DeviceBuffer {
  public:

@@ -20,6 +20,7 @@ struct Where {
   int page_size, kv_heads, splits;
   std::int64_t q_stride;
   float scale_log2, v_scale;
+  const float* page_scales;  // or null
   float* partial;
   std::uint32_t* counters;
 };
@@ -27,6 +28,14 @@ struct Where {
 __device__ inline std::int64_t slot_of(const std::int32_t* table, int token, int page_size) {
   const int page = token / page_size;
   return static_cast<std::int64_t>(__ldcg(table + page)) * page_size + (token - page * page_size);
+}
+
+// What a token's key and value are multiplied by besides the scales of all pages.
+template <bool kByPage>
+__device__ inline float2 scales_of(const Where& where, const std::int32_t* table, int token) {
+  if constexpr (!kByPage) return {1.0f, 1.0f};
+  const std::int64_t page = __ldcg(table + token / where.page_size);
+  return __ldcg(reinterpret_cast<const float2*>(where.page_scales + page * kPageScales));
 }
 
 // Merges the softmax state (m, l) with weight 2^m of another one into this one's.
@@ -45,7 +54,7 @@ struct Softmax {
 
 // Block (row, kv head, split): all query heads of one kv head over one part of the row's tokens. A team of D/8 lanes reads
 // a token in 16-byte packs; the teams of the block take turns over the tokens, kAhead of them at a time.
-template <class T, class Kv, int D, int G>
+template <class T, class Kv, bool kByPage, int D, int G>
 __global__ void __launch_bounds__(32 * kWarps)
     split_kernel(const T* q, const Kv* k_plane, const Kv* v_plane, T* out, Where where) {
   constexpr int kPack = 8, kTeam = D / kPack, kTeams = 32 * kWarps / kTeam, kAhead = 4;
@@ -92,11 +101,13 @@ __global__ void __launch_bounds__(32 * kWarps)
   // Every lane of a warp runs the same number of rounds: the sums below are over whole warps.
   for (int first = begin; first < end; first += kTeams * kAhead) {
     Octet<Kv> keys[kAhead], values[kAhead];
+    float2 scales[kAhead];
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
       const std::int64_t at = place_of(first + a * kTeams + team);
       keys[a] = load_octet(k_plane + at);
       values[a] = load_octet(v_plane + at);
+      scales[a] = scales_of<kByPage>(where, table, min(first + a * kTeams + team, end - 1));
     }
 #pragma unroll
     for (int g = 0; g < G; ++g) {
@@ -109,7 +120,7 @@ __global__ void __launch_bounds__(32 * kWarps)
         for (int i = 0; i < kPack; ++i) sum += query[g][i] * widen(keys[a].at[i]);
 #pragma unroll
         for (int offset = kTeam / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-        score[a] = first + a * kTeams + team < end ? sum : -INFINITY;
+        score[a] = first + a * kTeams + team < end ? sum * scales[a].x : -INFINITY;
         top = fmaxf(top, score[a]);
       }
       const float base = top == -INFINITY ? 0.0f : top;
@@ -118,6 +129,7 @@ __global__ void __launch_bounds__(32 * kWarps)
       for (int a = 0; a < kAhead; ++a) {
         weight[a] = exp2f(score[a] - base);
         total += weight[a];
+        weight[a] *= scales[a].y;
       }
       const float2 factor = state[g].merge(top, total);
 #pragma unroll
@@ -206,7 +218,7 @@ __global__ void __launch_bounds__(32 * kWarps)
 }
 
 // Block (row, head), any head_dim: scores of a tile of tokens, then their values. Plain, for what has no faster kernel.
-template <class T, class Kv>
+template <class T, class Kv, bool kByPage>
 __global__ void plain_kernel(const T* q, const Kv* k_plane, const Kv* v_plane, T* out, Where where, int head_dim,
                              int group) {
   constexpr int kTile = 128;
@@ -230,7 +242,7 @@ __global__ void plain_kernel(const T* q, const Kv* k_plane, const Kv* v_plane, T
       const Kv* key = k_plane + (slot_of(table, first + thread, where.page_size) * where.kv_heads + kv_head) * head_dim;
       float sum = 0;
       for (int d = 0; d < head_dim; ++d) sum += query[d] * widen(key[d]);
-      score[thread] = sum;
+      score[thread] = sum * scales_of<kByPage>(where, table, first + thread).x;
     }
     __syncthreads();
     float top = -INFINITY, total = 0;
@@ -241,7 +253,8 @@ __global__ void plain_kernel(const T* q, const Kv* k_plane, const Kv* v_plane, T
       float sum = 0;
       for (int t = 0; t < count; ++t) {
         const std::int64_t at = slot_of(table, first + t, where.page_size) * where.kv_heads + kv_head;
-        sum += exp2f(score[t] - top) * widen(v_plane[at * head_dim + part * kTile + thread]);
+        sum += exp2f(score[t] - top) * scales_of<kByPage>(where, table, first + t).y *
+               widen(v_plane[at * head_dim + part * kTile + thread]);
       }
       acc[part] = acc[part] * factor.x + sum * factor.y;
     }
@@ -253,7 +266,7 @@ __global__ void plain_kernel(const T* q, const Kv* k_plane, const Kv* v_plane, T
   }
 }
 
-template <class T, class Kv>
+template <class T, class Kv, bool kByPage>
 struct Call {
   const T* q;
   const Kv *k_plane, *v_plane;
@@ -266,7 +279,7 @@ struct Call {
   Status split() const {
     const Grid grid{dim3(rows, static_cast<unsigned>(where.kv_heads), static_cast<unsigned>(where.splits)),
                     32 * kWarps};
-    return launch("paged attention", split_kernel<T, Kv, D, G>, grid, stream, q, k_plane, v_plane, out, where);
+    return launch("paged attention", split_kernel<T, Kv, kByPage, D, G>, grid, stream, q, k_plane, v_plane, out, where);
   }
   template <int D>
   Status split(int group) const {
@@ -281,8 +294,8 @@ struct Call {
   }
   Status plain(int head_dim, int group) const {
     const Grid grid{dim3(rows, static_cast<unsigned>(where.kv_heads * group)), 128};
-    return launch("paged attention", plain_kernel<T, Kv>, grid, stream, q, k_plane, v_plane, out, where, head_dim,
-                  group);
+    return launch("paged attention", plain_kernel<T, Kv, kByPage>, grid, stream, q, k_plane, v_plane, out, where,
+                  head_dim, group);
   }
 };
 
@@ -310,14 +323,13 @@ Status PagedAttention::run(const TensorView& q, const AttentionRows& rows, const
   LEVADA_RETURN_IF_ERROR(expect(is_activation(q.dtype) && (k_plane.dtype == q.dtype || narrow_kv) &&
                                     v_plane.dtype == k_plane.dtype && out.dtype == q.dtype,
                                 "paged attention", "q and out have one float type, the planes that or f8"));
-  LEVADA_RETURN_IF_ERROR(expect(narrow_kv || (scales.k == 1 && scales.v == 1), "paged attention",
-                                "scales other than 1 belong to f8 planes"));
   LEVADA_RETURN_IF_ERROR(expect(q.rank == 3 && q.shape[1] == heads_ && q.shape[2] == head_dim_ && out.rank == 2 &&
                                     out.shape[0] == count && out.shape[1] == std::int64_t{heads_} * head_dim_,
                                 "paged attention", "q [R, heads, head_dim], out [R, heads * head_dim]"));
   LEVADA_RETURN_IF_ERROR(expect(k_plane.rank == 4 && k_plane.shape == v_plane.shape && k_plane.shape[2] == kv_heads_ &&
                                     k_plane.shape[3] == head_dim_,
                                 "paged attention", "planes [pages, page_size, kv_heads, head_dim]"));
+  LEVADA_RETURN_IF_ERROR(check_scales(scales, k_plane, "paged attention"));
   if (count == 0) return {};
   // A row's splits depend on the rows alone, never on their lengths: the same grid serves every step of a graph.
   const std::int64_t pairs = count * kv_heads_;
@@ -330,16 +342,17 @@ Status PagedAttention::run(const TensorView& q, const AttentionRows& rows, const
                     q.strides[0],
                     scale * kLog2e * scales.k,
                     scales.v,
+                    scales.page.as<const float>(),
                     static_cast<float*>(partial_->data()),
                     static_cast<std::uint32_t*>(counters_->data())};
-  const auto run_over = [&]<class T, class Kv>(T, Kv) {
-    const Call<T, Kv> call{q.as<const T>(),
-                           k_plane.as<const Kv>(),
-                           v_plane.as<const Kv>(),
-                           out.as<T>(),
-                           where,
-                           static_cast<unsigned>(count),
-                           stream};
+  const auto run_over = [&]<class T, class Kv, bool kByPage>(T, Kv, std::bool_constant<kByPage>) {
+    const Call<T, Kv, kByPage> call{q.as<const T>(),
+                                    k_plane.as<const Kv>(),
+                                    v_plane.as<const Kv>(),
+                                    out.as<T>(),
+                                    where,
+                                    static_cast<unsigned>(count),
+                                    stream};
     const int group = heads_ / kv_heads_;
     if constexpr (sizeof(T) == 2) {
       if (head_dim_ == 64) return call.template split<64>(group);
@@ -347,7 +360,10 @@ Status PagedAttention::run(const TensorView& q, const AttentionRows& rows, const
     }
     return call.plain(head_dim_, group);
   };
-  const auto run = [&]<class T>(T number) { return narrow_kv ? run_over(number, F8{}) : run_over(number, number); };
+  const auto run = [&]<class T>(T number) {
+    if (!narrow_kv) return run_over(number, number, std::false_type{});
+    return scales.by_page() ? run_over(number, F8{}, std::true_type{}) : run_over(number, F8{}, std::false_type{});
+  };
   switch (q.dtype) {
     case DType::kBF16: return run(Bf16{});
     case DType::kF16: return run(F16{});

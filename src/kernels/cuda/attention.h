@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "device/device.h"
+#include "kernels/cuda/kv_scales.h"
 
 namespace levada::kernels::cuda {
 
@@ -24,11 +25,6 @@ struct AttentionRows {
   const std::int32_t* lengths = nullptr;       // device [R]: attended tokens, the row's own included
   const std::int32_t* table_first = nullptr;   // device [R]
   const std::int32_t* block_tables = nullptr;  // device
-};
-
-// What the numbers of f8 planes are multiplied by.
-struct KvScales {
-  float k = 1, v = 1;
 };
 
 class PagedAttention {

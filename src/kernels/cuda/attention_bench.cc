@@ -1,17 +1,21 @@
-// Times of paged attention and sampling, as JSON lines. Needs a GPU.
+// Times of paged attention, sampling and copies of whole pages, as JSON lines. Needs a GPU.
 //   kernels_cuda_attention_bench
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/flash_attention.h"
 #include "kernels/cuda/gpu_test_device.h"
+#include "kernels/cuda/pages.h"
 #include "kernels/cuda/sampling.h"
+#include "kernels/page_scales.h"
 
 namespace levada::kernels::cuda {
 namespace {
@@ -99,6 +103,70 @@ class Bench {
     std::fflush(stdout);
   }
 
+  // A quarter of a pool's pages, in random order, to one buffer and back; rates are of bytes read and written, the limit
+  // is a device copy of that buffer.
+  void pages(const char* name, std::int64_t layers, std::int64_t plane_bytes, bool page_scales) {
+    constexpr std::int32_t kPool = 1024, kCopied = kPool / 4;
+    std::vector<PagePlane> planes;
+    const auto add = [&](std::int64_t bytes) {
+      const TensorView memory = take({layers, kPool, bytes / 2});
+      planes.push_back({memory.data, layers, kPool, bytes, kPool * bytes});
+    };
+    add(plane_bytes), add(plane_bytes);
+    if (page_scales) add(kPageScales * 4);
+    const std::int64_t bytes = packed_page_bytes(planes) * kCopied;
+    const TensorView packed = take({bytes / 2}), copy = take({bytes / 2}), ids = take({kCopied * 2});
+    std::vector<std::int32_t> order(kPool);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), std::mt19937(1));
+    must(cudaMemcpy(ids.data, order.data(), kCopied * 4, cudaMemcpyHostToDevice));
+    const auto* const pages = static_cast<const std::int32_t*>(ids.data);
+    const auto rate = [&](const std::function<Status()>& call) {
+      return 2.0 * static_cast<double>(bytes) / call_us(call, native()) / 1e3;
+    };
+    const double copied = rate([&] {
+      return check_cuda(
+          cudaMemcpyAsync(copy.data, packed.data, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, native()),
+          "copy");
+    });
+    const double gathered = rate([&] { return gather_pages(planes, pages, kCopied, packed.data, native()); });
+    const double scattered = rate([&] { return scatter_pages(planes, pages, kCopied, packed.data, native()); });
+    std::printf(
+        "{\"bench\": \"pages\", \"name\": \"%s\", \"mib\": %.0f, \"copy_gb_s\": %.0f, \"gather_gb_s\": %.0f, "
+        "\"scatter_gb_s\": %.0f}\n",
+        name, static_cast<double>(bytes) / (1 << 20), copied, gathered, scattered);
+    std::fflush(stdout);
+    memory_.clear();
+  }
+
+  // Decode rows over a float8 cache, by our kernel: with a pair of scales for all pages, and with one for each.
+  void rows(const char* name, int heads, int kv_heads, int d, int requests, int context) {
+    const std::int32_t pages_each = context / kPageSize, pages = pages_each * requests;
+    auto attention = std::move(PagedAttention::create(device_, heads, kv_heads, d, requests)).value();
+    TensorView k = take({pages, kPageSize, kv_heads, d}), v = take({pages, kPageSize, kv_heads, d});
+    const TensorView q = take({requests, heads, d}), out = take({requests, std::int64_t{heads} * d}),
+                     halves = take({pages, 2 * kPageScales}), ints = take({2 * (2 * requests + pages)});
+    k.dtype = v.dtype = DType::kF8E4M3;
+    std::vector<std::int32_t> values(static_cast<std::size_t>(requests), context);
+    for (int r = 0; r < requests; ++r) values.push_back(r * pages_each);
+    for (std::int32_t p = 0; p < pages; ++p) values.push_back(p);
+    must(cudaMemcpy(ints.data, values.data(), values.size() * 4, cudaMemcpyHostToDevice));
+    const auto* const at = static_cast<const std::int32_t*>(ints.data);
+    const AttentionRows where{at, at + requests, at + 2 * requests};
+    const KvScales by_page{1, 1,
+                           TensorView::of(halves.data, DType::kF32, {pages, kPageScales}, device::DeviceKind::kCuda)};
+    const auto us = [&](const KvScales& scales) {
+      return call_us([&] { return attention->run(q, where, k, v, 0.1f, out, native(), scales); }, native());
+    };
+    const double bytes = 2.0 * pages * kPageSize * kv_heads * d, all = us({2, 2, {}}), paged = us(by_page);
+    std::printf(
+        "{\"bench\": \"float8_rows\", \"name\": \"%s\", \"us\": %.2f, \"kv_gb_s\": %.0f, \"by_page_us\": %.2f, "
+        "\"by_page_kv_gb_s\": %.0f}\n",
+        name, all, bytes / all / 1e3, paged, bytes / paged / 1e3);
+    std::fflush(stdout);
+    memory_.clear();
+  }
+
  private:
   TensorView take(std::initializer_list<std::int64_t> shape) {
     TensorView view = TensorView::of(nullptr, DType::kBF16, shape, device::DeviceKind::kCuda);
@@ -114,6 +182,11 @@ class Bench {
 
 void run() {
   Bench bench;
+  bench.pages("qwen3_8b.bf16", 36, kPageSize * 8 * 128 * 2, false);
+  bench.pages("qwen3_8b.f8_page", 36, kPageSize * 8 * 128, true);
+  bench.pages("smollm2.bf16", 30, kPageSize * 3 * 64 * 2, false);
+  bench.rows("qwen3_8b.decode.b32.ctx8192", 32, 8, 128, 32, 8192);
+  bench.rows("qwen3_8b.decode.b1.ctx2048", 32, 8, 128, 1, 2048);
   bench.attention("qwen3_8b.decode.b32.ctx8192", 32, 8, 128, 32, 8191, 1, true);
   bench.attention("qwen3_8b.decode.b64.ctx2048", 32, 8, 128, 64, 2047, 1, true);
   bench.attention("qwen3_8b.decode.b1.ctx512", 32, 8, 128, 1, 511, 1, true);

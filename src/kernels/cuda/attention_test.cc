@@ -77,7 +77,7 @@ TEST(CudaAttention, EqualsItsTwinOverFloat8PlanesWithScales) {
   for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
     for (const Shape& shape : {Shape{9, 3, 64, 16}, {8, 2, 128, 16}, {8, 1, 128, 32}, {4, 2, 80, 16}}) {
       equals_its_twin(shape, dtype, DType::kF8E4M3, kLengths, {});
-      equals_its_twin(shape, dtype, DType::kF8E4M3, {40}, {0.25f, 3.0f});
+      equals_its_twin(shape, dtype, DType::kF8E4M3, {40}, {0.25f, 3.0f, {}});
     }
   }
 }
@@ -90,7 +90,7 @@ TEST(CudaAttention, PlanesOfOtherTypesAndScalesWithoutFloat8AreRefused) {
        same = GpuTensor::random(2, DType::kBF16, {1, 16, 2, 64}),
        other = GpuTensor::random(2, DType::kF16, {1, 16, 2, 64});
   EXPECT_EQ((*attention)->run(q, {}, other, other, 1, out, nullptr).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ((*attention)->run(q, {}, same, same, 1, out, nullptr, {2, 1}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ((*attention)->run(q, {}, same, same, 1, out, nullptr, {2, 1, {}}).code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ std::int64_t FlashAttention::bytes() const {
 }
 
 bool FlashAttention::supports(const FlashShape& shape) {
-  return (shape.dtype == DType::kBF16 || shape.dtype == DType::kF16) &&
+  return (shape.dtype == DType::kBF16 || (shape.dtype == DType::kF16 && !shape.f8_kv)) &&
          (shape.head_dim == 64 || shape.head_dim == 128) && shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0 &&
          shape.heads / shape.kv_heads <= kMaxGroup && shape.page_size > 0;
 }
@@ -135,7 +135,8 @@ Status FlashAttention::plan(const PagedBatch& batch, std::int32_t padded_rows, d
             static_cast<std::uint32_t>(shape_.head_dim), static_cast<std::uint32_t>(shape_.head_dim),
             static_cast<std::uint32_t>(shape_.page_size), padded, 2, /*window_left=*/-1, /*fixed_split_size=*/-1,
             /*disable_split_kv=*/false, /*num_colocated_ctas=*/0, /*uniform_q_len=*/padded ? rows_each : 0,
-            /*fixed_uniform_q_len=*/padded, static_cast<cudaStream_t>(stream.native_handle())),
+            /*fixed_uniform_q_len=*/padded, static_cast<cudaStream_t>(stream.native_handle()),
+            /*kv_dtype_bytes=*/shape_.f8_kv ? 1 : 2),
         "plan of flash attention"));
   } catch (const std::exception& error) {
     return internal_error(std::string("plan of flash attention: ") + error.what());
@@ -146,17 +147,20 @@ Status FlashAttention::plan(const PagedBatch& batch, std::int32_t padded_rows, d
 }
 
 Status FlashAttention::run(const TensorView& q, const TensorView& k_plane, const TensorView& v_plane, float scale,
-                           const TensorView& out, cudaStream_t stream) {
+                           const TensorView& out, cudaStream_t stream, const KvScales& scales) {
   const auto is_plane = [&](const TensorView& view) {
-    return view.rank == 4 && view.dtype == shape_.dtype && view.shape[1] == shape_.page_size &&
-           view.shape[2] == shape_.kv_heads && view.shape[3] == shape_.head_dim;
+    return view.rank == 4 && view.dtype == (shape_.f8_kv ? DType::kF8E4M3 : shape_.dtype) &&
+           view.shape[1] == shape_.page_size && view.shape[2] == shape_.kv_heads && view.shape[3] == shape_.head_dim;
   };
   LEVADA_RETURN_IF_ERROR(expect(plan_->rows > 0, "flash attention", "a plan first"));
   LEVADA_RETURN_IF_ERROR(expect(q.rank == 3 && q.dtype == shape_.dtype && q.shape[0] == plan_->rows &&
                                     q.shape[1] == shape_.heads && q.shape[2] == shape_.head_dim,
                                 "flash attention", "q [R, heads, head_dim] with the plan's rows"));
-  LEVADA_RETURN_IF_ERROR(expect(is_plane(k_plane) && is_plane(v_plane), "flash attention",
-                                "planes [pages, page_size, kv_heads, head_dim] of q's type"));
+  LEVADA_RETURN_IF_ERROR(
+      expect(is_plane(k_plane) && is_plane(v_plane), "flash attention",
+             "planes [pages, page_size, kv_heads, head_dim] of q's type, or float8 as the shape says"));
+  LEVADA_RETURN_IF_ERROR(check_scales(scales, k_plane, "flash attention"));
+  LEVADA_RETURN_IF_ERROR(expect(!scales.by_page(), "flash attention", "one pair of scales for all pages"));
   const std::int64_t width = std::int64_t{shape_.heads} * shape_.head_dim;
   LEVADA_RETURN_IF_ERROR(expect(out.rank == 2 && out.dtype == shape_.dtype && out.shape[0] == plan_->rows &&
                                     out.shape[1] == width && out.strides[0] == width,
@@ -166,7 +170,8 @@ Status FlashAttention::run(const TensorView& q, const TensorView& k_plane, const
                        .k_plane = k_plane,
                        .v_plane = v_plane,
                        .out = out,
-                       .scale = scale,
+                       .scale = scale * scales.k,
+                       .v_scale = scales.v,
                        .plan = plan_->info,
                        .requests = plan_->requests,
                        .lists = lists_->data(),
@@ -175,6 +180,7 @@ Status FlashAttention::run(const TensorView& q, const TensorView& k_plane, const
                        .page_first = ints + max_requests_ + 1,
                        .last_tokens = ints + 2 * max_requests_ + 2,
                        .pages = ints + 3 * max_requests_ + 2};
+  if (shape_.f8_kv) return launch_flash_f8(call, stream);
   return shape_.dtype == DType::kBF16 ? launch_flash_bf16(call, stream) : launch_flash_f16(call, stream);
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "device/device.h"
+#include "kernels/cuda/kv_scales.h"
 #include "kernels/ops.h"
 
 namespace levada::kernels::cuda {
@@ -26,6 +27,7 @@ struct FlashShape {
   std::int64_t max_rows = 0;         // of one plan
   std::int64_t max_padded_rows = 0;  // of one padded plan
   std::int64_t max_pages = 0;        // named by one plan
+  bool f8_kv = false;                // planes of float8_e4m3, bfloat16 only
 };
 
 class FlashAttention {
@@ -41,10 +43,10 @@ class FlashAttention {
   // beyond the shape's limits.
   Status plan(const PagedBatch& batch, std::int32_t padded_rows, device::Stream& stream, std::int32_t rows_each = 1);
 
-  // q: T [R, heads, head_dim], rows may be strided; planes T [pages, page_size, kv_heads, head_dim], contiguous; out
-  // T [R, heads * head_dim], contiguous. R is the plan's rows.
+  // q: T [R, heads, head_dim], rows may be strided; planes T (or f8_e4m3) [pages, page_size, kv_heads, head_dim], contiguous; out
+  // T [R, heads * head_dim], contiguous. R is the plan's rows. FlashInfer takes one pair of scales, none by page.
   Status run(const TensorView& q, const TensorView& k_plane, const TensorView& v_plane, float scale,
-             const TensorView& out, cudaStream_t stream);
+             const TensorView& out, cudaStream_t stream, const KvScales& scales = {});
 
   std::int64_t bytes() const;
 

@@ -37,16 +37,19 @@ struct Batch {
 };
 
 struct FlashTest : ::testing::Test {
-  void prepare(DType dtype, int heads, int kv_heads, int head_dim) {
-    shape = {heads, kv_heads, head_dim, kPageSize, dtype, 2048, 64, 1024};
+  void prepare(DType dtype, int heads, int kv_heads, int head_dim, bool f8_kv = false) {
+    shape = {heads, kv_heads, head_dim, kPageSize, dtype, 2048, 64, 1024, f8_kv};
+    const DType kv_type = f8_kv ? DType::kF8E4M3 : dtype;
     auto made = FlashAttention::create(device, shape);
     ASSERT_TRUE(made.ok()) << made.status().to_string();
     flash = std::move(made).value();
-    k.reset(new GpuTensor(GpuTensor::random(1, dtype, {kPages, kPageSize, kv_heads, head_dim})));
-    v.reset(new GpuTensor(GpuTensor::random(2, dtype, {kPages, kPageSize, kv_heads, head_dim})));
+    k.reset(new GpuTensor(GpuTensor::random(1, kv_type, {kPages, kPageSize, kv_heads, head_dim})));
+    v.reset(new GpuTensor(GpuTensor::random(2, kv_type, {kPages, kPageSize, kv_heads, head_dim})));
   }
   std::vector<float> want(GpuTensor& q, const Batch& batch) {
     std::vector<float> from = q.floats(), keys = k->floats(), values = v->floats(), out(from.size());
+    for (float& x : keys) x *= scales.k;
+    for (float& x : values) x *= scales.v;
     const std::int64_t rows = q.view().shape[0], h = shape.heads, d = shape.head_dim;
     ref.paged_attention(host_view(from, {rows, h, d}), batch.view(),
                         host_view(keys, {kPages, kPageSize, shape.kv_heads, d}),
@@ -62,20 +65,22 @@ struct FlashTest : ::testing::Test {
   ThreadPool pool{1};
   RefOps ref{pool};
   FlashShape shape;
+  KvScales scales;
   std::unique_ptr<FlashAttention> flash;
   std::unique_ptr<GpuTensor> k, v;
 };
 
 TEST_F(FlashTest, EqualsItsTwinForEveryShape) {
-  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+  for (const auto& [dtype, f8_kv] : {std::pair{DType::kBF16, false}, {DType::kF16, false}, {DType::kBF16, true}}) {
     for (const auto& [heads, kv_heads, head_dim] : {std::tuple{9, 3, 64}, {8, 2, 128}, {8, 1, 128}, {2, 2, 64}}) {
-      prepare(dtype, heads, kv_heads, head_dim);
+      prepare(dtype, heads, kv_heads, head_dim, f8_kv);
+      scales = f8_kv ? KvScales{0.25f, 3.0f, {}} : KvScales{};
       for (const auto& batch : {Batch({{0, 1}}, 1), Batch({{700, 1}, {0, 1}, {15, 1}}, 2), Batch({{0, 33}, {20, 7}}, 3),
                                 Batch({{0, 300}, {512, 100}, {99, 1}}, 4)}) {
         GpuTensor q = query(batch.total);
         GpuTensor out = GpuTensor::unwritten(dtype, {batch.total, std::int64_t{heads} * head_dim});
         expect_ok(flash->plan(batch.view(), 0, *stream));
-        expect_ok(flash->run(q, *k, *v, 0.11f, out, native()));
+        expect_ok(flash->run(q, *k, *v, 0.11f, out, native(), scales));
         expect_ok(stream->synchronize());
         expect_close(out.floats(), want(q, batch), 2 * rounding(dtype), 0.5, "flash attention");
         EXPECT_TRUE(out.guards_hold());
@@ -112,8 +117,8 @@ TEST_F(FlashTest, ARecordedLaunchServesOtherLengths) {
 }
 
 TEST_F(FlashTest, ARecordedLaunchOfSeveralRowsEachServesOtherLengths) {
-  for (const std::int32_t each : {2, 5, 8}) {
-    prepare(DType::kBF16, 8, 2, 128);
+  for (const auto& [each, f8_kv] : {std::pair{2, false}, {5, false}, {8, true}}) {
+    prepare(DType::kBF16, 8, 2, 128, f8_kv);
     const std::int32_t padded = 6 * each;
     GpuTensor q = query(padded);
     GpuTensor out = GpuTensor::unwritten(DType::kBF16, {padded, 8 * 128});
@@ -150,8 +155,16 @@ TEST_F(FlashTest, WhatDoesNotFitIsRefused) {
   Batch swapped({{0, 1}, {0, 2}}, 1);
   std::swap(swapped.first_row[0], swapped.first_row[1]);
   EXPECT_FALSE(flash->plan(swapped.view(), 0, *stream).ok());
+  GpuTensor q = query(1), out = GpuTensor::unwritten(DType::kBF16, {1, 8 * 128}),
+            by_page = GpuTensor::random(4, DType::kF32, {kPages, kPageScales});
+  expect_ok(flash->plan(Batch({{0, 1}}, 1).view(), 0, *stream));
+  EXPECT_FALSE(flash->run(q, *k, *v, 1, out, native(), {2, 1, {}}).ok()) << "a scale of bfloat16 planes";
+  prepare(DType::kBF16, 8, 2, 128, true);
+  expect_ok(flash->plan(Batch({{0, 1}}, 1).view(), 0, *stream));
+  EXPECT_FALSE(flash->run(q, *k, *v, 1, out, native(), {1, 1, by_page}).ok()) << "scales by page";
   EXPECT_FALSE(FlashAttention::supports({8, 2, 32, 16, DType::kBF16, 1, 1, 1}));
   EXPECT_FALSE(FlashAttention::supports({8, 2, 64, 16, DType::kF32, 1, 1, 1}));
+  EXPECT_FALSE(FlashAttention::supports({8, 2, 64, 16, DType::kF16, 1, 1, 1, true}));
 }
 
 }  // namespace

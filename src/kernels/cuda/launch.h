@@ -11,16 +11,13 @@
 #include <utility>
 
 #include "base/status.h"
+#include "device/cuda/check.h"
 #include "device/tensor_view.h"
 
 namespace levada::kernels::cuda {
 
+using device::check_cuda;
 using device::TensorView;
-
-inline Status check_cuda(cudaError_t error, const char* doing) {
-  if (error == cudaSuccess) return {};
-  return internal_error(std::string("CUDA: ") + doing + ": " + cudaGetErrorString(error));
-}
 
 struct Grid {
   dim3 blocks;

@@ -13,8 +13,9 @@ constexpr int kPairs = kMaxHeadDim / 2 / 32 / 2;  // a lane's adjacent two of th
 
 struct Geometry {
   std::int64_t row_stride, capacity;  // of qkv; slots in a plane
-  int heads, kv_heads, head_dim;
+  int heads, kv_heads, head_dim, page_size;
   float eps, k_inverse, v_inverse;
+  float* page_scales;  // or null
 };
 
 template <class T>
@@ -125,7 +126,54 @@ __global__ void __launch_bounds__(kWarps * 32)
   if (slot < 0 || slot >= g.capacity) return;
   const int kv_head = is_v ? h - g.heads - g.kv_heads : h - g.heads;
   Kv* const plane = is_v ? v_plane : k_plane;
-  store_head(plane + (slot * g.kv_heads + kv_head) * g.head_dim, half, lane, head, is_v ? g.v_inverse : g.k_inverse);
+  float inverse = is_v ? g.v_inverse : g.k_inverse;
+  if (g.page_scales != nullptr) inverse = 1 / __ldcg(g.page_scales + slot / g.page_size * kPageScales + (is_v ? 1 : 0));
+  store_head(plane + (slot * g.kv_heads + kv_head) * g.head_dim, half, lane, head, inverse);
+}
+
+__device__ float largest_of(const Head& head) {
+  float largest = 0;
+#pragma unroll
+  for (int p = 0; p < kPairs; ++p) {
+    for (int e = 0; e < 4; ++e) largest = fmaxf(largest, fabsf(head.at[p][e]));
+  }
+  for (int step = 16; step > 0; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
+  return largest;
+}
+
+// A block per row: where it is the first of a page, the scales that its keys and values give the page.
+template <class T>
+__global__ void __launch_bounds__(kWarps * 32) page_scales_kernel(Arguments<T> a, Geometry g) {
+  __shared__ float largest[2][kWarps];
+  let_successors_start();
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t row = blockIdx.x, slot = __ldcg(a.slots + row);
+  wait_for_predecessors();  // all blocks, so that the kernel after this one doesn't overtake the one before it
+  if (slot < 0 || slot >= g.capacity || slot % g.page_size != 0) return;
+  const int half = g.head_dim / 2;
+  const Head rotation = load_rotation(a.cos_sin + std::int64_t{__ldcg(a.positions + row)} * g.head_dim, half, lane);
+  float keys = 0, values = 0;
+  for (int h = warp; h < 2 * g.kv_heads; h += kWarps) {
+    Head head;
+    load_head(a.qkv + row * g.row_stride + std::int64_t{g.heads + h} * g.head_dim, half, lane, head);
+    const bool is_v = h >= g.kv_heads;
+    if (!is_v) {
+      if (a.k_norm != nullptr) norm_head(a.k_norm, g.eps, half, lane, head);
+      rotate_head(rotation, head);
+    }
+    float& most = is_v ? values : keys;
+    most = fmaxf(most, largest_of(head));
+  }
+  if (lane == 0) {
+    largest[0][warp] = keys;
+    largest[1][warp] = values;
+  }
+  __syncthreads();
+  if (threadIdx.x >= 2) return;
+  float most = 0;
+  for (int w = 0; w < kWarps; ++w) most = fmaxf(most, largest[threadIdx.x][w]);
+  const bool usable = most >= kLeastFirstToken && most < INFINITY;
+  g.page_scales[slot / g.page_size * kPageScales + threadIdx.x] = usable ? most / kFirstTokenLargest : 1.0f;
 }
 
 bool is_plane(const TensorView& plane, const RopeAppend& call) {
@@ -161,26 +209,32 @@ Status check(const RopeAppend& call) {
       expect(is_plane(call.k_plane, call) && is_plane(call.v_plane, call) && call.k_plane.dtype == call.v_plane.dtype &&
                  call.k_plane.shape == call.v_plane.shape,
              kName, "the planes are alike, [pages, page_size, kv_heads, head_dim], qkv's type or f8"));
-  return expect(call.k_scale > 0 && call.v_scale > 0, kName, "k_scale and v_scale are above 0");
+  return check_scales(call.scales, call.k_plane, kName);
 }
 
 template <class T, class Kv>
 Status launch_typed(const RopeAppend& call, cudaStream_t stream) {
-  const bool scaled = call.k_plane.dtype == DType::kF8E4M3;
   const Geometry geometry{call.qkv.strides[0],
                           call.k_plane.shape[0] * call.k_plane.shape[1],
                           call.heads,
                           call.kv_heads,
                           call.head_dim,
+                          static_cast<int>(call.k_plane.shape[1]),
                           call.eps,
-                          scaled ? 1 / call.k_scale : 1,
-                          scaled ? 1 / call.v_scale : 1};
+                          1 / call.scales.k,
+                          1 / call.scales.v,
+                          call.scales.page.as<float>()};
   const Arguments<T> arguments{call.qkv.as<T>(),
                                call.q_norm.as<const float>(),
                                call.k_norm.as<const float>(),
                                call.cos_sin.as<const float>(),
                                call.positions.as<const std::int32_t>(),
                                call.slots.as<const std::int32_t>()};
+  if (call.scales.by_page()) {
+    LEVADA_RETURN_IF_ERROR(launch("page_scales", page_scales_kernel<T>,
+                                  {dim3(static_cast<unsigned>(call.qkv.shape[0])), kWarps * 32}, stream, arguments,
+                                  geometry));
+  }
   const auto blocks = static_cast<unsigned>((call.heads + 2 * call.kv_heads + kWarps - 1) / kWarps);
   return launch("rope_append", rope_append_kernel<T, Kv>,
                 {dim3(static_cast<unsigned>(call.qkv.shape[0]), blocks), kWarps * 32}, stream, arguments,

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "device/tensor_view.h"
+#include "kernels/cuda/kv_scales.h"
 
 namespace levada::kernels::cuda {
 
@@ -34,10 +35,11 @@ struct RopeAppend {
   TensorView cos_sin;    // f32 [max_positions, head_dim]: head_dim/2 cosines, then head_dim/2 sines
   TensorView positions;  // device i32 [R], each below max_positions
   TensorView slots;      // device i32 [R]: page * page_size + place in the page; negative: not stored (padding row)
-  TensorView k_plane, v_plane;     // [pages, page_size, kv_heads, head_dim], T or f8_e4m3
-  float k_scale = 1, v_scale = 1;  // an f8 plane holds value / scale, saturated
+  TensorView k_plane, v_plane;  // [pages, page_size, kv_heads, head_dim], T or f8_e4m3
+  KvScales scales;              // an f8 plane holds value / scale, saturated
 };
-// One kernel: norm of each q and k head, half-split rotation at its position, k and v into their slots. Reads positions,
+// One kernel: norm of each q and k head, half-split rotation at its position, k and v into their slots; before it, with
+// scales by page, one that writes the scales of the pages whose first token is among the rows. Reads positions,
 // slots and cos_sin while earlier kernels of the stream may run: none of those may write them.
 Status rope_append(const RopeAppend& call, cudaStream_t stream);
 

@@ -110,10 +110,20 @@ void rope_append_equals_its_twin(RefOps& ref, DType type, DType kv_type, const R
       {host_view(rows, {c.rows, width}), c.heads, c.kv_heads, c.head_dim, c.normed ? host_view(qn, {c.head_dim}) : none,
        c.normed ? host_view(kn, {c.head_dim}) : none, 1e-6f, host_view(turns, {positions, c.head_dim}), at, slot,
        host_view(k, {pages, 4, c.kv_heads, c.head_dim}), host_view(v, {pages, 4, c.kv_heads, c.head_dim})});
-  expect_ok(rope_append(
-      {qkv, c.heads, c.kv_heads, c.head_dim, c.normed ? q_norm.view() : none, c.normed ? k_norm.view() : none, 1e-6f,
-       cos_sin, at_device, slot_device, k_plane, v_plane, k_scale, v_scale},
-      nullptr));
+  expect_ok(rope_append({qkv,
+                         c.heads,
+                         c.kv_heads,
+                         c.head_dim,
+                         c.normed ? q_norm.view() : none,
+                         c.normed ? k_norm.view() : none,
+                         1e-6f,
+                         cos_sin,
+                         at_device,
+                         slot_device,
+                         k_plane,
+                         v_plane,
+                         {k_scale, v_scale, {}}},
+                        nullptr));
   expect_close(qkv.floats(), rows, rounding(type), 0.05, "rows");
   std::vector<float> k_got = k_plane.floats(), v_got = v_plane.floats();
   for (float& x : k_got) x *= k_scale;

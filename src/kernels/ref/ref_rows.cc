@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/page_scales.h"
+
 namespace levada::kernels {
 namespace {
 
@@ -21,6 +23,27 @@ void append(const TensorView& heads, std::span<const std::int32_t> slots, const 
     const std::int64_t slot = slots[static_cast<std::size_t>(r)];
     if (slot < 0) continue;
     std::copy_n(heads.as<const float>() + r * heads.strides[0], width, plane.as<float>() + slot * width);
+  }
+}
+
+float largest_of_row(const TensorView& heads, std::int64_t row) {
+  const float* const first = heads.as<const float>() + row * heads.strides[0];
+  float largest = 0;
+  for (std::int64_t i = 0; i < heads.shape[1] * heads.shape[2]; ++i) largest = std::max(largest, std::abs(first[i]));
+  return largest;
+}
+
+void write_page_scales(const RefRopeAppend& call, const TensorView& k, const TensorView& v) {
+  const std::int64_t page_size = call.k_plane.shape[1];
+  for (std::int64_t r = 0; r < call.qkv.shape[0]; ++r) {
+    const std::int64_t slot = call.slots[static_cast<std::size_t>(r)];
+    if (slot < 0 || slot % page_size != 0) continue;
+    float* const scales = call.page_scales.as<float>() + slot / page_size * kPageScales;
+    for (const TensorView* heads : {&k, &v}) {
+      const float largest = largest_of_row(*heads, r);
+      const bool usable = largest >= kLeastFirstToken && std::isfinite(largest);
+      scales[heads == &v ? 1 : 0] = usable ? largest / kFirstTokenLargest : 1;
+    }
   }
 }
 
@@ -45,6 +68,16 @@ void ref_rope_append(RefOps& ops, const RefRopeAppend& call) {
   ops.rope(k, call.cos_sin, call.positions);
   append(k, call.slots, call.k_plane);
   append(v, call.slots, call.v_plane);
+  if (call.page_scales.data != nullptr) write_page_scales(call, k, v);
+}
+
+void ref_apply_page_scales(const TensorView& plane, const TensorView& page_scales, int which) {
+  const std::int64_t numbers = plane.elements() / plane.shape[0];
+  for (std::int64_t page = 0; page < plane.shape[0]; ++page) {
+    const float scale = page_scales.as<const float>()[page * kPageScales + which];
+    float* const first = plane.as<float>() + page * numbers;
+    std::for_each(first, first + numbers, [&](float& x) { x *= scale; });
+  }
 }
 
 void ref_linear(RefOps& ops, const TensorView& x, const TensorView& w, const TensorView& norm, float eps,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cuda/expand.h"
 #include "kernels/cuda/future_ids.h"
 #include "kernels/cuda/rows.h"
 
@@ -39,6 +40,7 @@ Result<std::unique_ptr<CudaLayers>> CudaLayers::make(const ModelConfig& config, 
 std::int64_t CudaLayers::bytes() const {
   std::size_t sum = 0;
   for (const auto* buffer : {&hidden_, &qkv_, &attended_, &activated_, &normed_}) sum += (*buffer)->size_bytes();
+  if (expanded_ != nullptr) sum += expanded_->size_bytes();
   return static_cast<std::int64_t>(sum);
 }
 
@@ -60,12 +62,6 @@ Status CudaLayers::layer(int layer, const StepArrays& arrays, std::int32_t rows,
   const CudaLayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
   const cuda::LinearCall into_qkv = qkv_call(w, rows), from_attention = o_call(w, rows);
   const TensorView &qkv = into_qkv.out, &attended = from_attention.x;
-  const auto plane = [&](int which) {
-    const TensorView flat = pool.plane(which, layer);
-    return TensorView::of(flat.data, flat.dtype, {flat.shape[0], flat.shape[1], config_.kv_heads, config_.head_dim},
-                          DeviceKind::kCuda);
-  };
-  const TensorView k_plane = plane(0), v_plane = plane(1);
 
   LEVADA_RETURN_IF_ERROR(linears_.run(into_qkv, stream));
   LEVADA_RETURN_IF_ERROR(cuda::rope_append({.qkv = qkv,
@@ -78,18 +74,63 @@ Status CudaLayers::layer(int layer, const StepArrays& arrays, std::int32_t rows,
                                             .cos_sin = weights_.cos_sin,
                                             .positions = ints(arrays.positions, rows),
                                             .slots = ints(arrays.slots, rows),
-                                            .k_plane = k_plane,
-                                            .v_plane = v_plane},
+                                            .k_plane = plane(0, layer, pool),
+                                            .v_plane = plane(1, layer, pool),
+                                            .scales = kv_scales(layer, pool)},
                                            stream));
   TensorView q = TensorView::of(qkv.data, dtype_, {rows, config_.heads, config_.head_dim}, DeviceKind::kCuda);
   q.strides[0] = qkv.strides[0];
-  const float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
-  const cuda::AttentionRows where{arrays.lengths, arrays.table_first, arrays.block_tables};
-  LEVADA_RETURN_IF_ERROR(flash != nullptr ? flash->run(q, k_plane, v_plane, scale, attended, stream)
-                                          : attention_.run(q, where, k_plane, v_plane, scale, attended, stream));
+  LEVADA_RETURN_IF_ERROR(attend(q, layer, arrays, pool, flash, attended, stream));
   LEVADA_RETURN_IF_ERROR(linears_.run(from_attention, stream));
   LEVADA_RETURN_IF_ERROR(linears_.run(gate_up_call(w, rows), stream));
   return linears_.run(down_call(w, rows), stream);
+}
+
+Status CudaLayers::make_expanded_pages(std::int32_t pages, std::int32_t page_size, device::Device& device) {
+  const std::int64_t numbers = std::int64_t{pages} * page_size * config_.kv_heads * config_.head_dim;
+  LEVADA_ASSIGN_OR_RETURN(expanded_, device.allocate(static_cast<std::size_t>(2 * numbers) * bytes_of(dtype_)));
+  expanded_pages_ = pages;
+  return {};
+}
+
+TensorView CudaLayers::plane(int which, int layer, const PagedKvPool& pool) const {
+  const TensorView flat = pool.plane(which, layer);
+  return TensorView::of(flat.data, flat.dtype, {flat.shape[0], flat.shape[1], config_.kv_heads, config_.head_dim},
+                        DeviceKind::kCuda);
+}
+
+Status CudaLayers::attend(const TensorView& q, int layer, const StepArrays& arrays, const PagedKvPool& pool,
+                          cuda::FlashAttention* flash, const TensorView& attended, cudaStream_t stream) {
+  TensorView k = plane(0, layer, pool), v = plane(1, layer, pool);
+  cuda::KvScales scales = kv_scales(layer, pool);
+  const float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
+  if (flash == nullptr) {
+    const cuda::AttentionRows where{arrays.lengths, arrays.table_first, arrays.block_tables};
+    return attention_.run(q, where, k, v, scale, attended, stream, scales);
+  }
+  if (scales.by_page()) {
+    LEVADA_CHECK(arrays.table_entries <= expanded_pages_, "room for the pages of the step");
+    TensorView k_wide = k;
+    k_wide.dtype = dtype_;
+    k_wide.shape[0] = expanded_pages_;
+    k_wide.data = expanded_->data();
+    TensorView v_wide = k_wide;
+    v_wide.data = static_cast<std::byte*>(expanded_->data()) + expanded_->size_bytes() / 2;
+    LEVADA_RETURN_IF_ERROR(cuda::expand_pages(
+        {k, v, scales.page, ints(arrays.block_tables, arrays.table_entries), k_wide, v_wide}, stream));
+    k = k_wide;
+    v = v_wide;
+    scales = {};
+  }
+  return flash->run(q, k, v, scale, attended, stream, scales);
+}
+
+cuda::KvScales CudaLayers::kv_scales(int layer, const PagedKvPool& pool) const {
+  const std::vector<core::KvPlane>& planes = pool.layout().planes();
+  if (planes.size() > 2) return {.k = 1, .v = 1, .page = pool.plane(2, layer)};
+  if (planes.front().scaled_by.empty()) return {};
+  const LayerKvScales& own = weights_.layers[static_cast<std::size_t>(layer)].kv_scales;
+  return {.k = own.k, .v = own.v, .page = {}};
 }
 
 cuda::LinearCall CudaLayers::qkv_call(const CudaLayerWeights& w, std::int64_t rows) const {

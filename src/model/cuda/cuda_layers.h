@@ -29,7 +29,12 @@ class CudaLayers {
 
   // hidden = embedding of arrays.ids, after those that the step before sampled have been filled in.
   Status embed(const StepArrays& arrays, std::int32_t rows, const std::int32_t* samples, cudaStream_t stream);
-  // `flash`: planned for this step, or null: row by row.
+  // Room for the pages of a step's block tables as dtype, for FlashInfer over pages that have scales of their own. Without
+  // it, or for steps that name more pages, `flash` must be null then.
+  Status make_expanded_pages(std::int32_t pages, std::int32_t page_size, device::Device& device);
+  std::int32_t expanded_pages() const { return expanded_pages_; }
+  // `flash`: planned for this step, or null: row by row. Where expanded pages are attended, its pages are the places in
+  // the step's block tables.
   Status layer(int layer, const StepArrays& arrays, std::int32_t rows, const PagedKvPool& pool,
                kernels::cuda::FlashAttention* flash, cudaStream_t stream);
   // out f32 [n, vocabulary] = head(norm(hidden of arrays.sample_rows[i])).
@@ -51,6 +56,11 @@ class CudaLayers {
         linears_(linears),
         attention_(attention) {}
   device::TensorView rows_of(const device::DeviceBuffer& buffer, std::int64_t rows, std::int64_t width) const;
+  // What the pool's layout says the numbers of a layer's planes are multiplied by.
+  kernels::cuda::KvScales kv_scales(int layer, const PagedKvPool& pool) const;
+  Status attend(const device::TensorView& q, int layer, const StepArrays& arrays, const PagedKvPool& pool,
+                kernels::cuda::FlashAttention* flash, const device::TensorView& attended, cudaStream_t stream);
+  device::TensorView plane(int which, int layer, const PagedKvPool& pool) const;
   // The products, over the first rows of the activations.
   kernels::cuda::LinearCall qkv_call(const CudaLayerWeights& w, std::int64_t rows) const;
   kernels::cuda::LinearCall o_call(const CudaLayerWeights& w, std::int64_t rows) const;
@@ -65,6 +75,8 @@ class CudaLayers {
   kernels::cuda::Linears& linears_;
   kernels::cuda::PagedAttention& attention_;
   std::unique_ptr<device::DeviceBuffer> hidden_, qkv_, attended_, activated_, normed_;
+  std::int32_t expanded_pages_ = 0;
+  std::unique_ptr<device::DeviceBuffer> expanded_;  // keys, then values; null without
 };
 
 }  // namespace levada::model

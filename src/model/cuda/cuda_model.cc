@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "base/lap.h"
 #include "base/log.h"
@@ -25,10 +26,17 @@ namespace {
 
 constexpr std::int64_t kMaxStepRows = 16'384 + 1024;  // the largest chunk, and decode rows beside it
 constexpr std::int64_t kMaxTableEntries = 1 << 20;
+constexpr std::int32_t kMaxExpandedTokens = 65'536;  // whose pages of a float8 cache are widened for one step
 constexpr std::int64_t kMaxSamples = 1024;
 constexpr std::int64_t kMaxSamplingIds = 4 << 20;  // histories and banned ids of a step
 // Decode rows that are fewer, or whose contexts are shorter on average, are faster one by one.
 constexpr std::int32_t kMinFlashRows = 16, kMinFlashTokens = 512;
+
+KvScaling scaling_of(const DecoderSource& source, const CudaModelOptions& options) {
+  if (!options.f8_kv) return KvScaling::kNone;
+  if (options.f8_page_scales) return KvScaling::kPage;
+  return source.kv_scales().empty() ? KvScaling::kNone : KvScaling::kLayer;
+}
 
 class CudaModel final : public Model {
  public:
@@ -37,7 +45,9 @@ class CudaModel final : public Model {
         info_(source.info()),
         options_(options),
         device_(device),
-        layout_(gqa_layout(config_, options.f8_kv ? DType::kF8E4M3 : options.dtype, options.page_size_tokens)) {}
+        scaling_(scaling_of(source, options)),
+        layout_(
+            gqa_layout(config_, options.f8_kv ? DType::kF8E4M3 : options.dtype, options.page_size_tokens, scaling_)) {}
 
   Status open(DecoderSource& source);
 
@@ -47,7 +57,7 @@ class CudaModel final : public Model {
   std::string backend() const override {
     return "cuda " + device_.name() + ", " + std::to_string(row_graphs_.size() + flash_graphs_.size()) +
            " decode graphs" + (weights_.f8_inputs() > 0 ? ", float8 weights" : "") +
-           (options_.f8_kv ? ", float8 KV cache" : "");
+           (options_.f8_kv ? ", float8 KV cache " + scaling_name() : "");
   }
   bool runs_ahead() const override { return true; }
   Status health() const override { return device_.health(); }
@@ -57,6 +67,13 @@ class CudaModel final : public Model {
 
  private:
   friend class CudaForward;
+  std::string scaling_name() const {
+    if (scaling_ == KvScaling::kPage) return "with scales of each page";
+    return scaling_ == KvScaling::kLayer ? "with the checkpoint's scales" : "without scales";
+  }
+  bool may_expand(const core::StepPlan& plan) const { return plan.block_tables.size() <= expanded_table_.size(); }
+  // Where there is such a kernel; else says so.
+  Status make_flash();
   cudaStream_t stream() const { return static_cast<cudaStream_t>(stream_->native_handle()); }
   // The rows of the graph that can run this plan, or 0.
   std::int32_t graph_rows(const core::StepPlan& plan, const KvPool& pool) const;
@@ -87,12 +104,14 @@ class CudaModel final : public Model {
   const core::ModelInfo info_;
   const CudaModelOptions options_;
   device::Device& device_;
+  const KvScaling scaling_;
   const core::KvLayout layout_;
   std::unique_ptr<device::Stream> stream_;
   CudaWeights weights_;
   std::unique_ptr<cuda::Linears> linears_;
   std::unique_ptr<cuda::PagedAttention> attention_;
   std::unique_ptr<cuda::FlashAttention> flash_, decode_flash_;  // null where there is no such kernel
+  std::vector<std::int32_t> expanded_table_;  // 0, 1, 2 … : widened pages lie as the step names them
   std::unique_ptr<CudaLayers> eager_layers_, graph_layers_;
   StepInputs eager_inputs_, graph_inputs_;
   std::unique_ptr<device::DeviceBuffer> logits_, samples_;  // f32 [kMaxSamples, V], i32 [kMaxSamples]
@@ -194,14 +213,6 @@ class CudaForward final : public Forward {
 };
 
 Status CudaModel::open(DecoderSource& source) {
-  const DType stored = config_.fp8_blocks ? DType::kF8E4M3 : options_.dtype;
-  const std::int64_t wanted = info_.parameters * static_cast<std::int64_t>(bytes_of(stored));
-  const std::int64_t available = device_.free_bytes();
-  if (wanted > available) {
-    return resource_exhausted(info_.path + ": the weights need " + std::to_string(wanted) + " bytes as " +
-                              std::string(to_string(stored)) + " and " + std::to_string(available) +
-                              " bytes are available on " + device_.name());
-  }
   Lap lap;
   LEVADA_ASSIGN_OR_RETURN(stream_, device_.make_stream());
   LEVADA_ASSIGN_OR_RETURN(weights_, CudaWeights::load(source, options_.dtype, device_));
@@ -215,26 +226,13 @@ Status CudaModel::open(DecoderSource& source) {
   LEVADA_ASSIGN_OR_RETURN(attention_, cuda::PagedAttention::create(
                                           device_, static_cast<int>(config_.heads), static_cast<int>(config_.kv_heads),
                                           static_cast<int>(config_.head_dim), std::max(options_.max_graph_rows, 1)));
-  cuda::FlashShape shape{.heads = static_cast<int>(config_.heads),
-                         .kv_heads = static_cast<int>(config_.kv_heads),
-                         .head_dim = static_cast<int>(config_.head_dim),
-                         .page_size = options_.page_size_tokens,
-                         .dtype = options_.dtype,
-                         .max_rows = kMaxStepRows,
-                         .max_padded_rows = 0,
-                         .max_pages = kMaxTableEntries};
-  if (!options_.f8_kv && cuda::FlashAttention::supports(shape)) {
-    LEVADA_ASSIGN_OR_RETURN(flash_, cuda::FlashAttention::create(device_, shape));
-    shape.max_rows = shape.max_padded_rows = std::max(options_.max_graph_rows, 1);
-    LEVADA_ASSIGN_OR_RETURN(decode_flash_, cuda::FlashAttention::create(device_, shape));
-  } else {
-    LEVADA_LOG_WARNING(
-        "prompts are attended row by row, slowly: the tensor-core kernel takes bfloat16, float16 and heads of 64 or "
-        "128 over a KV cache of that type, not ",
-        to_string(options_.dtype), " and ", config_.head_dim, " over ", options_.f8_kv ? "float8" : "the same");
-  }
+  LEVADA_RETURN_IF_ERROR(make_flash());
   LEVADA_ASSIGN_OR_RETURN(eager_layers_, CudaLayers::make(config_, weights_, options_.dtype, kMaxStepRows, *linears_,
                                                           *attention_, device_));
+  if (!expanded_table_.empty()) {
+    LEVADA_RETURN_IF_ERROR(eager_layers_->make_expanded_pages(static_cast<std::int32_t>(expanded_table_.size()),
+                                                              options_.page_size_tokens, device_));
+  }
   LEVADA_ASSIGN_OR_RETURN(graph_layers_,
                           CudaLayers::make(config_, weights_, options_.dtype, std::max(options_.max_graph_rows, 1),
                                            *linears_, *attention_, device_));
@@ -252,8 +250,42 @@ Status CudaModel::open(DecoderSource& source) {
         plans, warm_up(options_.warmup_folder, warmup_key(config_, options_.dtype, device_.name()),
                        options_.max_graph_rows, *eager_layers_, *linears_, logits_of(kMaxSamples), stream()));
   }
+  if (options_.f8_kv && scaling_ == KvScaling::kNone) {
+    LEVADA_LOG_INFO("the checkpoint has no scales for its float8 KV cache: numbers beyond 448 saturate");
+  }
   LEVADA_LOG_INFO("CUDA start: weights ", weights_time, ", workspaces ", workspaces_time, ", product plans ", lap(),
                   " (", plans.from_manifest, " plans from manifest, ", plans.measured, " measured)");
+  return {};
+}
+
+Status CudaModel::make_flash() {
+  cuda::FlashShape shape{.heads = static_cast<int>(config_.heads),
+                         .kv_heads = static_cast<int>(config_.kv_heads),
+                         .head_dim = static_cast<int>(config_.head_dim),
+                         .page_size = options_.page_size_tokens,
+                         .dtype = options_.dtype,
+                         .max_rows = kMaxStepRows,
+                         .max_padded_rows = 0,
+                         .max_pages = kMaxTableEntries,
+                         .f8_kv = options_.f8_kv && scaling_ != KvScaling::kPage};
+  if (!cuda::FlashAttention::supports(shape)) {
+    LEVADA_LOG_WARNING(
+        "prompts are attended row by row, slowly: the tensor-core kernel takes bfloat16, float16 and heads of 64 or "
+        "128 over a KV cache of the same type (bfloat16 over float8, too), not ",
+        to_string(options_.dtype), " and ", config_.head_dim, options_.f8_kv ? " over float8" : "");
+    return {};
+  }
+  LEVADA_ASSIGN_OR_RETURN(flash_, cuda::FlashAttention::create(device_, shape));
+  if (scaling_ == KvScaling::kPage) {
+    LEVADA_LOG_INFO("the tensor-core kernel takes no scales of each page: it attends prompts over pages widened to ",
+                    to_string(options_.dtype), ", at most ", kMaxExpandedTokens,
+                    " tokens of them a step (larger steps go row by row, slowly); answers go row by row");
+    expanded_table_.resize(static_cast<std::size_t>(kMaxExpandedTokens / options_.page_size_tokens));
+    std::iota(expanded_table_.begin(), expanded_table_.end(), 0);
+    return {};
+  }
+  shape.max_rows = shape.max_padded_rows = std::max(options_.max_graph_rows, 1);
+  LEVADA_ASSIGN_OR_RETURN(decode_flash_, cuda::FlashAttention::create(device_, shape));
   return {};
 }
 
@@ -261,7 +293,8 @@ std::vector<MemoryUse> CudaModel::memory() const {
   const auto bytes = [](auto value) { return static_cast<std::int64_t>(value); };
   return {{"weights", weights_.bytes()},
           {"product workspace", bytes(linears_->bytes())},
-          {"attention workspace", bytes(attention_->bytes()) + (flash_ ? flash_->bytes() + decode_flash_->bytes() : 0)},
+          {"attention workspace",
+           bytes(attention_->bytes()) + (flash_ ? flash_->bytes() : 0) + (decode_flash_ ? decode_flash_->bytes() : 0)},
           {"activations", eager_layers_->bytes() + graph_layers_->bytes()},
           {"step inputs", eager_inputs_.bytes() + graph_inputs_.bytes()},
           {"logits and samples", bytes(logits_->size_bytes() + samples_->size_bytes()) + sampler_->bytes()},
@@ -334,7 +367,10 @@ std::int32_t rows_of_each(const core::StepPlan& plan) {
 
 Result<CudaModel::Way> CudaModel::way_of(const core::StepPlan& plan, const PagedKvPool& pool) {
   const std::int32_t rows = graph_rows(plan, pool);
-  if (rows == 0) return Way{.flash = plan.tokens.size() > plan.slices.size() ? flash_.get() : nullptr};
+  if (rows == 0) {
+    const bool chunks = plan.tokens.size() > plan.slices.size();
+    return Way{.flash = chunks && (scaling_ != KvScaling::kPage || may_expand(plan)) ? flash_.get() : nullptr};
+  }
   Way way{.graphs = &row_graphs_, .rows = rows};
   std::int64_t tokens = 0;
   for (const core::PlanSlice& slice : plan.slices) tokens += slice.range.first + slice.range.count;
@@ -407,7 +443,9 @@ Result<std::unique_ptr<Forward>> CudaModel::begin(const core::StepPlan& plan, Kv
       inputs.upload(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(rows), layout_.page_size_tokens(), *stream_));
   LEVADA_RETURN_IF_ERROR(send_sampling(plan, bucket > 0 ? bucket : static_cast<std::int32_t>(plan.samples.size())));
   if (way.flash != nullptr) {
-    LEVADA_RETURN_IF_ERROR(way.flash->plan(geometry.batch(), bucket, *stream_, way.rows_each));
+    kernels::PagedBatch batch = geometry.batch();
+    if (scaling_ == KvScaling::kPage) batch.block_tables = std::span(expanded_table_).first(plan.block_tables.size());
+    LEVADA_RETURN_IF_ERROR(way.flash->plan(batch, bucket, *stream_, way.rows_each));
   }
   return std::unique_ptr<Forward>(std::make_unique<CudaForward>(*this, plan, *own, way, arrays));
 }

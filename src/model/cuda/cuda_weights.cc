@@ -197,8 +197,10 @@ Result<CudaWeights> CudaWeights::load(DecoderSource& source, DType dtype, device
     LEVADA_ASSIGN_OR_RETURN(weights.head, loader.matrix({Weight::kHead}));
   }
   LEVADA_ASSIGN_OR_RETURN(weights.cos_sin, loader.cos_sin());
+  const std::vector<LayerKvScales> kv_scales = source.kv_scales();
   for (std::int64_t l = 0; l < source.config().layers; ++l) {
     LEVADA_ASSIGN_OR_RETURN(CudaLayerWeights layer, loader.layer(l));
+    if (!kv_scales.empty()) layer.kv_scales = kv_scales[static_cast<std::size_t>(l)];
     weights.layers.push_back(std::move(layer));
   }
   return weights;

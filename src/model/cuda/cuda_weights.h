@@ -19,6 +19,7 @@ struct CudaMatrix {
 struct CudaLayerWeights {
   device::TensorView input_norm, post_norm, q_norm, k_norm;  // f32; q_norm, k_norm without data where there are none
   CudaMatrix qkv, o, gate_up, down;
+  LayerKvScales kv_scales;  // of a float8 KV cache "scaled by layer"
 };
 
 class CudaWeights {

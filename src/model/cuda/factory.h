@@ -26,13 +26,16 @@ class DecoderSource {
   virtual bool is_f8(Weight, std::int64_t) const { return false; }
   virtual void read_f8(Weight, std::int64_t, std::int64_t, std::int64_t, void*) {}
   virtual std::vector<float> scales(Weight, std::int64_t) { return {}; }
+  // Of each layer, for a float8 KV cache; empty: there are none.
+  virtual std::vector<LayerKvScales> kv_scales() const { return {}; }
   // [context, head_dim] f32: half cosines, half sines.
   virtual void fill_cos_sin(float* out) = 0;
 };
 
 struct CudaModelOptions {
-  DType dtype = DType::kBF16;  // weights that aren't float8, activations, KV planes
-  bool f8_kv = false;          // KV planes are float8_e4m3 instead: values as they are, beyond 448 saturated
+  DType dtype = DType::kBF16;   // weights that aren't float8, activations, KV planes
+  bool f8_kv = false;           // KV planes are float8_e4m3 instead, with the source's scales if it has some
+  bool f8_page_scales = false;  // with scales of each page instead
   std::int32_t page_size_tokens = 16;
   std::string warmup_folder;          // of the warm-up manifest; empty: nothing is measured at the start
   std::int32_t max_graph_rows = 512;  // decode steps of up to so many rows run as recorded graphs; 0: none do

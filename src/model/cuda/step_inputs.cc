@@ -24,7 +24,7 @@ bool StepInputs::fits(const core::StepPlan& plan, std::int32_t padded_rows) cons
 StepArrays StepInputs::arrays_at(std::int32_t* first, std::int32_t padded_rows) {
   std::int32_t* at[kArrays + 1];
   for (std::size_t i = 0; i <= kArrays; ++i) at[i] = first + i * static_cast<std::size_t>(padded_rows);
-  return {at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7]};
+  return {at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7], 0};
 }
 
 StepArrays StepInputs::arrays(std::int32_t padded_rows) const {
@@ -65,7 +65,9 @@ Result<StepArrays> StepInputs::upload(const core::StepPlan& plan, std::int32_t p
   const std::size_t used = kArrays * static_cast<std::size_t>(padded_rows) + plan.block_tables.size();
   LEVADA_RETURN_IF_ERROR(stream.copy(device_->data(), first, used * sizeof(std::int32_t)));
   LEVADA_RETURN_IF_ERROR(stream.record(*block.sent));
-  return arrays(padded_rows);
+  StepArrays sent = arrays(padded_rows);
+  sent.table_entries = static_cast<std::int32_t>(plan.block_tables.size());
+  return sent;
 }
 
 }  // namespace levada::model

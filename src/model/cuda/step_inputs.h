@@ -17,6 +17,7 @@ namespace levada::model {
 struct StepArrays {
   std::int32_t *ids, *sources, *positions, *slots, *lengths, *table_first, *sample_rows;  // [padded_rows] each
   std::int32_t* block_tables;
+  std::int32_t table_entries;  // of the step that was sent
 };
 
 class StepInputs {

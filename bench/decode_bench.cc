@@ -7,6 +7,7 @@
 
 #include "base/mailbox.h"
 #include "bench/captures.h"
+#include "bench/read_limit.h"
 #include "engine/worker.h"
 
 namespace levada::bench {
@@ -167,9 +168,15 @@ Result<std::vector<Case>> run_decode_bench(std::unique_ptr<model::Model> model, 
                             " tokens, got " + std::to_string(model->info().context_length_tokens));
   }
   const auto samples = [&](double count) { return std::max(1, static_cast<std::int32_t>(std::lround(count * scale))); };
+  const auto weight_bytes = static_cast<double>(model->memory().front().bytes);
   Driver driver(std::move(model), std::move(pool));
   std::vector<Case> cases;
+  std::vector<double> limits = measure_read_limit(samples(5));
   LEVADA_ASSIGN_OR_RETURN(Case one, driver.decode(1, samples(20)));
+  const std::vector<double> after = measure_read_limit(samples(5));
+  limits.insert(limits.end(), after.begin(), after.end());
+  for (double& limit : limits) limit /= weight_bytes;
+  cases.push_back(summarize_rates("decode_1_limit", std::move(limits), "tok/s"));
   cases.push_back(std::move(one));
   LEVADA_ASSIGN_OR_RETURN(Case eight, driver.decode(kStreams, samples(10)));
   cases.push_back(std::move(eight));

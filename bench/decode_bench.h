@@ -2,7 +2,8 @@
 // Owner: none, a function; it takes model and pool, as a worker does.
 // Thread: the caller's, beside the worker's own.
 // Invariant: real plans in the scheduler's form, greedy, with the one-step lookahead of serving; weights and kernels are
-// those that serve. Cases: decode_1 and decode_8 (streams; tok/s over all), prefill_512,
+// those that serve. Cases: decode_1_limit (what one stream could reach if a step did nothing but read the weights as
+// fast as all cores read memory, measured before and after decode_1), decode_1 and decode_8 (streams; tok/s over all), prefill_512,
 // prefill_512_captured (the same with five layers captured, published and removed).
 #pragma once
 

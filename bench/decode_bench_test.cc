@@ -11,15 +11,16 @@ struct TinyEngine {
       std::move(model::load_model(LEVADA_SOURCE_DIR "/tests/vectors/tiny/llama", {}, *device)).value();
 };
 
-TEST(DecodeBench, MeasuresOneStreamEightStreamsAndPrefill) {
+TEST(DecodeBench, MeasuresTheReadLimitOneStreamEightStreamsAndPrefill) {
   TinyEngine tiny;
   auto pool = std::move(tiny.model->make_kv_pool(decode_bench_pages(tiny.model->kv_layout()))).value();
   const std::vector<Case> cases = run_decode_bench(std::move(tiny.model), std::move(pool), 0.01).value();
-  ASSERT_EQ(cases.size(), 4u);
-  EXPECT_EQ(cases[0].name, "decode_1");
-  EXPECT_EQ(cases[1].name, "decode_8");
-  EXPECT_EQ(cases[2].name, "prefill_512");
-  EXPECT_EQ(cases[3].name, "prefill_512_captured");
+  ASSERT_EQ(cases.size(), 5u);
+  EXPECT_EQ(cases[0].name, "decode_1_limit");
+  EXPECT_EQ(cases[1].name, "decode_1");
+  EXPECT_EQ(cases[2].name, "decode_8");
+  EXPECT_EQ(cases[3].name, "prefill_512");
+  EXPECT_EQ(cases[4].name, "prefill_512_captured");
   for (const Case& line : cases) {
     EXPECT_EQ(line.unit, "tok/s");
     EXPECT_GT(line.median, 0);

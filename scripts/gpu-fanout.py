@@ -2,6 +2,7 @@
 """Compares the ways features take to trainers: the same fan-out run over nvlink, tcp and shm, server and trainers on one GPU.
 
   scripts/gpu-fanout.py [--binary "build/gpu/NAME/run levada"] [--shapes n22,smollm2] [--consumers 1]
+  scripts/gpu-fanout.py --exact --prompts 8                                   # are the losses the same bits?
   scripts/gpu-fanout.py --device cpu --shapes tiny --transports tcp,shm       # where there is no GPU
 
 The target has random weights of that shape, made on the spot; prompts are random ids. Prints for each transport samples per
@@ -9,7 +10,8 @@ second of all trainers together (from a quarter of the steps on: before that, li
 for one sample until its features are on the device and its ids on the host, ready to be trained on, whichever way they came
 (over nvlink they are used in place, and measured by the step that used them), milliseconds to publish one batch, and the
 ratios to tcp. The first step's loss must be the same over all of them: it ends with status 1 if one differs by more than a
-unit of bfloat16, which is what two captures of a batch that was cut otherwise may differ by.
+unit of bfloat16, which is what two captures of a batch that was cut otherwise may differ by. With --exact each capture is a
+step of its own, so that no bit may differ.
 """
 import argparse
 import datetime
@@ -32,7 +34,7 @@ SHAPES = {
                 tokens=3174, prompts=96),
     "smollm2": dict(hidden=576, layers=30, intermediate=1536, heads=9, kv_heads=3, head_dim=64, captured=(1, 8, 14, 20, 27),
                     tokens=512, prompts=240),
-    "tiny": dict(hidden=64, layers=3, intermediate=128, heads=4, kv_heads=2, head_dim=16, captured=(0, 1), tokens=64, prompts=24),
+    "tiny": dict(hidden=64, layers=3, intermediate=128, heads=4, kv_heads=2, head_dim=16, captured=(0, 1), tokens=200, prompts=24),
 }
 VOCABULARY = 49152
 BATCH = 2
@@ -97,8 +99,13 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def bytes_of(shape):
+    """One sample: hidden states of bfloat16, token ids and mask of int64."""
+    return (2 * len(shape["captured"]) * shape["hidden"] + 16) * shape["tokens"]
+
+
 def recipe_of(args, shape, folder, transport):
-    sample = 2 * len(shape["captured"]) * shape["hidden"] * shape["tokens"] + 16 * shape["tokens"]
+    sample = bytes_of(shape)
     on_gpu = args.device == "cuda"
     server = {"port": free_port()}
     managed = {"capture_servers": [server], "shutdown_grace_s": 20}
@@ -106,17 +113,20 @@ def recipe_of(args, shape, folder, transport):
         server["cuda_visible_devices"] = ["0"]
         managed["trainer_cuda_visible_devices"] = ["0"] * args.consumers
     fanout = {"window_lookahead": 32, "max_live_refs": 48, "max_live_bytes": 64 * sample,
-              "capture_reservation_bytes": 2 * sample, "capture_max_sample_bytes": 2 * sample, "capture_batch_size": 8,
+              "capture_reservation_bytes": 2 * sample, "capture_max_sample_bytes": 2 * sample,
+              "capture_batch_size": 1 if args.exact else 8,
               "consumers": [{"consumer_id": f"c{i}", "seed": i, "loss_type": "dflash", "dpace_alpha": 0.5,
                              "draft_block_size": 4, "num_anchors": args.anchors, "learning_rate": 0.0001,
                              "warmup_ratio": 0.1} for i in range(args.consumers)]}
-    return {"run_id": f"compare-{transport}", "output_dir": os.path.join(folder, transport),
+    # One name for all: it is part of the samples' own, by which anchors are drawn.
+    return {"run_id": "compare", "output_dir": os.path.join(folder, transport),
             "model": {"target_model_path": os.path.join(folder, "model"), "torch_dtype": "bfloat16",
                       "draft_num_hidden_layers": 1, "mask_token_id": 4, "sglang_max_total_tokens": 65536},
             "data": {"prompts_path": os.path.join(folder, "prompts.jsonl"), "max_prompts": shape["prompts"],
                      "max_length": shape["tokens"]},
             "training": {"strategy": "dflash", "batch_size": BATCH, "log_interval": 1},
             "levada": {"device": args.device, "transport": transport, "share_gpus": True,
+                       "answer_max_tokens": shape["tokens"],  # no supervised token is cut off
                        "target_layer_ids": list(shape["captured"]), "trainer_threads": 2},
             "deployment": {"mode": "disaggregated", "disaggregated": {
                 "control_dir": os.path.join(folder, transport, "control"), "backend": "mooncake",
@@ -135,8 +145,9 @@ def measure(args, shape, folder, transport):
     recipe = os.path.join(folder, transport + ".yaml")
     with open(recipe, "w") as file:
         json.dump(recipe_of(args, shape, folder, transport), file)
-    done = subprocess.run([*shlex.split(args.binary), "up", recipe, "--plain", "--exit-when-done"], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, timeout=args.timeout)
+    summary = os.path.join(folder, transport + "-summary.json")
+    done = subprocess.run([*shlex.split(args.binary), "up", recipe, "--plain", "--exit-when-done", "--summary", summary],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=args.timeout)
     logs = os.path.join(folder, transport, "logs")
     texts = {name: open(os.path.join(logs, name), errors="replace").read() for name in os.listdir(logs)} \
         if os.path.isdir(logs) else {}
@@ -144,6 +155,10 @@ def measure(args, shape, folder, transport):
         for name, text in texts.items():
             print(f"--- {name}\n{text[-1500:]}", file=sys.stderr)
         sys.exit(f"the run over {transport} failed:\n{done.stdout[-2000:]}")
+    with open(summary) as file:
+        peak = json.load(file)
+    if peak["peak_live_bytes"] != peak["peak_live_refs"] * bytes_of(shape):
+        sys.exit(f"the samples over {transport} had {peak['peak_live_bytes'] / peak['peak_live_refs']} bytes each, not {bytes_of(shape)}")
     trainers = [text for name, text in sorted(texts.items()) if re.fullmatch(r"c\d+\.log", name)]
     reads = [float(re.search(r"([\d.e+-]+) ms to read one", text)[1]) for text in trainers]
     in_place = [int(re.search(r"\((\d+) trained on in place\)", text)[1]) for text in trainers]
@@ -166,8 +181,8 @@ def compare(args, name):
                 file.write(json.dumps({"id": f"p{i}", "input_ids": ids, "loss_mask": mask}) + "\n")
         rows = [measure(args, shape, folder, transport) for transport in args.transports.split(",")]
     tcp = next((row for row in rows if row["transport"] == "tcp"), rows[0])
-    megabytes = 2 * len(shape["captured"]) * shape["hidden"] * shape["tokens"] / 1e6
-    print(f"{name}, {args.consumers} trainers, {shape['prompts']} samples of {shape['tokens']} tokens, {megabytes:.2f} MB each")
+    print(f"{name}, {args.consumers} trainers, {shape['prompts']} samples of {shape['tokens']} tokens, "
+          f"{bytes_of(shape) / 1e6:.2f} MB each")
     print(f"{'transport':10} {'samples/s':>10} {'x tcp':>6} {'fetch ms':>9} {'of tcp':>7} {'publish ms':>11} {'in place':>9}"
           "  first loss")
     for row in rows:
@@ -177,7 +192,7 @@ def compare(args, name):
     same = all(abs(loss / first - 1) <= 2 ** -8 for row in rows for loss, first in zip(row["losses"], rows[0]["losses"]))
     equal = all(row["losses"] == rows[0]["losses"] for row in rows)
     print("first losses are " + ("equal" if equal else "the same but for bfloat16's rounding" if same else "DIFFERENT"))
-    return same
+    return equal if args.exact else same
 
 
 def main():
@@ -189,6 +204,7 @@ def main():
     parser.add_argument("--consumers", type=int, default=1)
     parser.add_argument("--prompts", type=int, help="instead of the shape's own")
     parser.add_argument("--anchors", type=int, default=64)
+    parser.add_argument("--exact", action="store_true", help="one sample a capture, and equal losses")
     parser.add_argument("--timeout", type=int, default=240, help="seconds for one run")
     args = parser.parse_args()
     for name in args.shapes.split(","):

@@ -10,7 +10,7 @@ void describe(OptionTable& table, Options& options) {
       .flag_alias("model");
   table.add("tokenizer_path", &options.tokenizer_path, "tokenizer.json or a folder with one; default: the model's own");
   table.add("device", &options.device, "where the model runs").choices({"cpu", "cuda"});
-  table.add("dtype", &options.dtype, "weights: as stored (bfloat16 for quantised GGUF), or converted")
+  table.add("dtype", &options.dtype, "weights: as stored (quantised GGUF on CUDA: bfloat16), or converted")
       .choices({"auto", "float32", "bfloat16"});
   table
       .add("kv_cache_dtype", &options.kv_cache_dtype,

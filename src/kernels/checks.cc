@@ -66,6 +66,12 @@ void check_linear(const TensorView& x, const TensorView& w, const TensorView& ou
   LEVADA_CHECK(out.shape[0] == x.shape[0] && out.shape[1] == w.shape[0], "out is [R, N]");
 }
 
+void check_linear(const TensorView& x, const QuantMatrix& w, const TensorView& out) {
+  LEVADA_CHECK(is_rows(x, 2) && x.shape[1] == w.columns(), "x: f32 [R, K] of w's K");
+  LEVADA_CHECK(is_rows(out, 2), "out: f32 [R, N]");
+  LEVADA_CHECK(out.shape[0] == x.shape[0] && out.shape[1] == w.rows(), "out is [R, N]");
+}
+
 void check_rms_norm(const TensorView& x, const TensorView& w, const TensorView& out) {
   LEVADA_CHECK(is_rows(x, 2), "x: f32 [R, H]");
   LEVADA_CHECK(is_rows(w, 1) && w.shape[0] == x.shape[1], "w: f32 [H]");
@@ -97,6 +103,12 @@ void check_embed(const TensorView& table, std::span<const std::int32_t> ids, con
   LEVADA_CHECK(is_rows(out, 2) && out.shape[1] == table.shape[1], "out: f32 [R, H]");
   LEVADA_CHECK(static_cast<std::int64_t>(ids.size()) == out.shape[0], "ids: one per row");
   for (const std::int32_t id : ids) LEVADA_CHECK(id >= 0 && id < table.shape[0], "ids lie in the vocabulary");
+}
+
+void check_embed(const QuantMatrix& table, std::span<const std::int32_t> ids, const TensorView& out) {
+  LEVADA_CHECK(is_rows(out, 2) && out.shape[1] == table.columns(), "out: f32 [R, H]");
+  LEVADA_CHECK(static_cast<std::int64_t>(ids.size()) == out.shape[0], "ids: one per row");
+  for (const std::int32_t id : ids) LEVADA_CHECK(id >= 0 && id < table.rows(), "ids lie in the vocabulary");
 }
 
 void check_write_kv(const TensorView& k, const TensorView& v, const PagedBatch& batch, const TensorView& k_plane,

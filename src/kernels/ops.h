@@ -14,6 +14,7 @@
 #include <string>
 
 #include "device/tensor_view.h"
+#include "kernels/quant.h"
 #include "kernels/thread_pool.h"
 
 namespace levada::kernels {
@@ -46,11 +47,15 @@ struct SampleParams {
 class Ops {
  public:
   virtual ~Ops() = default;
-  virtual std::string name() const = 0;  // "ref", "avx2", "avx512"
+  virtual std::string name() const = 0;        // "ref", "avx2", "avx512"
+  virtual std::string quant_name() const = 0;  // of the kernels on quantised weights: "ref", "avx2", "avx512-vnni"
 
   // out[r, n] = sum_k x[r, k] * w[n, k] (+ out[r, n] if accumulate). x, out: f32 [R,K], [R,N], rows may be strided;
   // w: f32 or bf16 [N,K].
   virtual void linear(const TensorView& x, const TensorView& w, const TensorView& out, bool accumulate) = 0;
+  // The same with weights as a GGUF file stores them. Tuned tables round each row of x to eight bits, in blocks of 32
+  // whose largest magnitude becomes 127: |error| <= sum_k |w[n, k]| * max|x of k's block| / 254, float32 rounding apart.
+  virtual void linear(const TensorView& x, const QuantMatrix& w, const TensorView& out, bool accumulate) = 0;
   // out[r] = w * (x[r] / sqrt(mean(x[r]^2) + eps)). f32 [R,H]; w f32 [H]; out may be x.
   virtual void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorView& out) = 0;
   // As above per head over the last dimension of x: f32 [R, heads, d], rows may be strided (qwen3's q/k norm).
@@ -62,6 +67,7 @@ class Ops {
   virtual void silu_mul(const TensorView& gate_up, const TensorView& out) = 0;
   // out[r] = table[ids[r]]. table f32 or bf16 [V,H]; out f32 [R,H].
   virtual void embed(const TensorView& table, std::span<const std::int32_t> ids, const TensorView& out) = 0;
+  void embed(const QuantMatrix& table, std::span<const std::int32_t> ids, const TensorView& out);
   // Writes k and v rows of the batch to their slots. k, v: f32 [R, kv_heads, d], rows may be strided;
   // planes: f32 or bf16 [pages, page_size, kv_heads, d].
   virtual void write_kv(const TensorView& k, const TensorView& v, const PagedBatch& batch, const TensorView& k_plane,

@@ -214,6 +214,12 @@ std::int64_t Checkpoint::parameters() const {
   return count;
 }
 
+std::int64_t Checkpoint::source_bytes() const {
+  std::int64_t bytes = 0;
+  for (const files::TensorInfo& info : source_->tensors()) bytes += static_cast<std::int64_t>(info.bytes.size());
+  return bytes;
+}
+
 std::string Checkpoint::identity() const {
   // Enough of each tensor that a fine-tune of any layer changes the hash, little enough that start-up isn't a full
   // read.

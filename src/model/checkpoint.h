@@ -51,6 +51,8 @@ class Checkpoint {
   const std::vector<LayerKvScales>& kv_scales() const { return kv_scales_.layers; }
   // Elements of all weights.
   std::int64_t parameters() const;
+  // Of all tensors as the file has them.
+  std::int64_t source_bytes() const;
   // Hash over names, shapes, encodings and sampled bytes of every tensor (law 8).
   std::string identity() const;
 

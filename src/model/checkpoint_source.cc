@@ -60,6 +60,20 @@ void read_rows(const Checkpoint& checkpoint, Weight weight, std::int64_t layer, 
   if (first + count == info.shape[0]) checkpoint.source().drop_resident(info);
 }
 
+void copy_stored_rows(const Checkpoint& checkpoint, Weight weight, std::int64_t layer, std::int64_t first_row,
+                      kernels::ThreadPool& pool, kernels::QuantMatrix& out) {
+  const files::TensorInfo& info = checkpoint.tensor(weight, layer);
+  const std::int64_t rows = info.shape[0], row_bytes = out.row_bytes();
+  LEVADA_CHECK(info.shape[1] == out.columns() && rows * row_bytes == static_cast<std::int64_t>(info.bytes.size()),
+               "a weight of the matrix's form and width");
+  pool.parallel_for(rows, kernels::QuantMatrix::kPanelRows, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      out.set_row(first_row + r, info.bytes.data() + file_row(checkpoint.config(), weight, r) * row_bytes);
+    }
+  });
+  checkpoint.source().drop_resident(info);
+}
+
 void CheckpointSource::read(Weight weight, std::int64_t layer, std::int64_t first, std::int64_t count, DType dtype,
                             void* out) {
   read_rows(checkpoint_, weight, layer, first, count, dtype, pool_, out);

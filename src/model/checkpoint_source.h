@@ -4,6 +4,7 @@
 // Invariant: file pages that were read are given back, so that loading needs no memory of the weights' size.
 #pragma once
 
+#include "kernels/quant.h"
 #include "kernels/thread_pool.h"
 #include "model/cuda/factory.h"
 
@@ -32,5 +33,9 @@ class CheckpointSource final : public DecoderSource {
 // Rows [first, first + count) of a weight, as DecoderSource::read() gives them: the one way weights are converted.
 void read_rows(const Checkpoint& checkpoint, Weight weight, std::int64_t layer, std::int64_t first, std::int64_t count,
                DType dtype, kernels::ThreadPool& pool, void* out);
+
+// All rows of a quantised weight, in model order and bit for bit, to rows first_row and on of `out`, which is of its form.
+void copy_stored_rows(const Checkpoint& checkpoint, Weight weight, std::int64_t layer, std::int64_t first_row,
+                      kernels::ThreadPool& pool, kernels::QuantMatrix& out);
 
 }  // namespace levada::model

@@ -54,8 +54,8 @@ class DecoderModel final : public Model {
         layout_(gqa_layout(config_, parts_.kv_dtype, parts_.page_size_tokens)),
         device_(device),
         stream_(std::move(device.make_stream()).value()),
-        weights_(load_weights(*parts_.checkpoint, nn::scalar_type(parts_.info.weight_dtype), *parts_.backend,
-                              parts_.host->pool)),
+        weights_(load_weights(*parts_.checkpoint, nn::scalar_type(parts_.info.weight_dtype), parts_.as_stored,
+                              *parts_.backend, parts_.host->pool)),
         head_(weights_.final_norm, config_.norm_eps, weights_.head),
         cos_sin_(make_cos_sin(config_, parts_.info.context_length_tokens, parts_.backend->place())),
         workspace_(shape_, *parts_.backend) {}
@@ -64,17 +64,18 @@ class DecoderModel final : public Model {
   const device::Device& device() const override { return device_; }
   const core::KvLayout& kv_layout() const override { return layout_; }
   std::string backend() const override {
-    const std::string threads = std::to_string(parts_.host->pool.threads());
-    return parts_.backend->name() + (parts_.backend->place().is_cpu() ? ", " + threads + " threads" : "");
+    std::string name = parts_.backend->name();
+    if (!weights_.quantised.empty()) {
+      name += ", weights " + weights_.quantised + " as stored by " + parts_.host->ops->quant_name();
+    }
+    return name + ", " + std::to_string(parts_.host->pool.threads()) + " threads";
   }
   Result<std::unique_ptr<KvPool>> make_kv_pool(std::int32_t pages) override {
     return DecoderKvPool::make(layout_, pages, config_.kv_heads, device_);
   }
   Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) override;
   bool runs_ahead() const override { return false; }
-  std::vector<MemoryUse> memory() const override {
-    return {{"weights", parts_.info.parameters * static_cast<std::int64_t>(bytes_of(parts_.info.weight_dtype))}};
-  }
+  std::vector<MemoryUse> memory() const override { return {{"weights", weights_.bytes}}; }
 
  private:
   friend class DecoderForward;

@@ -30,7 +30,7 @@ Result<DType> parse_dtype(const std::string& text, const char* option, DType aut
                           option);
 }
 
-// float32 checkpoints stay float32; everything narrower is computed in bfloat16.
+// float32 checkpoints stay float32; everything narrower is bfloat16, but for what is computed in its stored form.
 DType stored_dtype(const Checkpoint& checkpoint, bool gguf) {
   const bool wide = checkpoint.tensor(Weight::kEmbedding).encoding == files::Encoding::kF32;
   return wide && !gguf ? DType::kF32 : DType::kBF16;
@@ -55,15 +55,17 @@ Status check_options(const ModelOptions& options, const ModelConfig& config) {
 }
 
 // Before anything is allocated. Of a float8 checkpoint the GPU keeps what is stored, the CPU what it means.
-Status check_memory(const core::ModelInfo& info, const ModelConfig& config, const device::Device& device) {
-  const bool f8 = config.fp8_blocks && device.kind() == device::DeviceKind::kCuda;
-  const DType stored = f8 ? DType::kF8E4M3 : info.weight_dtype;
-  const std::int64_t wanted = info.parameters * static_cast<std::int64_t>(bytes_of(stored));
+Status check_memory(const core::ModelInfo& info, const Checkpoint& checkpoint, bool as_stored,
+                    const device::Device& device) {
+  const bool f8 = checkpoint.config().fp8_blocks && device.kind() == device::DeviceKind::kCuda;
+  const DType type = f8 ? DType::kF8E4M3 : info.weight_dtype;
+  const std::int64_t wanted =
+      as_stored ? checkpoint.source_bytes() : info.parameters * static_cast<std::int64_t>(bytes_of(type));
   const std::int64_t available = device.free_bytes();
   if (wanted <= available) return {};
-  return resource_exhausted(info.path + ": the weights need " + std::to_string(wanted) + " bytes as " +
-                            std::string(to_string(stored)) + " and " + std::to_string(available) +
-                            " bytes are available on " + device.name());
+  return resource_exhausted(info.path + ": the weights need " + std::to_string(wanted) + " bytes " +
+                            (as_stored ? "as stored" : "as " + std::string(to_string(type))) + " and " +
+                            std::to_string(available) + " bytes are available on " + device.name());
 }
 
 core::ModelInfo describe(const Checkpoint& checkpoint, const std::string& path, const ModelOptions& options,
@@ -109,7 +111,9 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, con
   }
   auto host = std::make_unique<HostKernels>(options.threads > 0 ? options.threads : available_cores());
   core::ModelInfo info = describe(checkpoint, path.string(), options, weights);
-  LEVADA_RETURN_IF_ERROR(check_memory(info, checkpoint.config(), device));
+  const bool as_stored = !cuda && options.dtype == "auto" && has_quantised(checkpoint);
+  if (as_stored) info.weights_identity += "-as-stored";
+  LEVADA_RETURN_IF_ERROR(check_memory(info, checkpoint, as_stored, device));
   if (cuda) {
     if (kv != weights && kv != DType::kF8E4M3) {
       return invalid_argument("on CUDA the KV cache has the weights' type, fp8_e4m3 or fp8_e4m3_page",
@@ -130,6 +134,7 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, con
   parts.host = std::move(host);
   parts.info = std::move(info);
   parts.checkpoint = std::make_unique<Checkpoint>(std::move(checkpoint));
+  parts.as_stored = as_stored;
   parts.kv_dtype = kv;
   parts.page_size_tokens = options.page_size_tokens;
   return make_decoder_model(std::move(parts), device);

@@ -26,7 +26,7 @@ namespace levada::model {
 inline constexpr std::int32_t kMaxPageSizeTokens = 1024;
 
 struct ModelOptions {
-  std::string dtype = "auto";           // weights: float32, bfloat16, auto (as stored; bfloat16 for GGUF)
+  std::string dtype = "auto";           // weights: float32, bfloat16; auto: as stored (on CUDA bfloat16 for GGUF)
   std::string kv_cache_dtype = "auto";  // auto: bfloat16 for bfloat16 weights, float32 for float32. CUDA: fp8_e4m3 (the
   // checkpoint's scales for each layer, or none), fp8_e4m3_page (scales of each page)
   std::int32_t page_size_tokens = 16;

@@ -18,10 +18,12 @@
 
 namespace levada::nn {
 
-// One linear map whose output features may lie in several tensors [out_i, in]: q, k and v as the file has them, or
+// One linear map whose output features may lie in several matrices [out_i, in]: q, k and v as the file has them, or
 // fused.
 struct Projection {
   std::vector<at::Tensor> parts;
+  // Instead of `parts`, on the CPU: matrices as a GGUF file stores them.
+  std::vector<std::shared_ptr<const kernels::QuantMatrix>> quantised{};
   std::int64_t out_features() const;
 };
 
@@ -49,8 +51,8 @@ class Backend {
   // cos_sin: f32 [positions, head_dim], half cosines, half sines; must outlive the inputs.
   virtual std::unique_ptr<StepInputs> prepare(const StepShape& step, const at::Tensor& cos_sin) = 0;
 
-  // out[r] = table[ids[r]]
-  virtual void embed(const StepInputs& inputs, const at::Tensor& table, const at::Tensor& out) = 0;
+  // out[r] = table[ids[r]]; the table is one matrix.
+  virtual void embed(const StepInputs& inputs, const Projection& table, const at::Tensor& out) = 0;
   // out = x w^T, added to out if accumulate. x [R, in], out [R, sum of parts].
   virtual void linear(const at::Tensor& x, const Projection& w, const at::Tensor& out, bool accumulate) = 0;
   virtual void rms_norm(const at::Tensor& x, const at::Tensor& w, float eps, const at::Tensor& out) = 0;

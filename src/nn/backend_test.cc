@@ -83,7 +83,7 @@ at::Tensor run(Backend& backend, const Toy& toy, const Batch& batch) {
   GqaWorkspace workspace(kShape, backend);
   workspace.resize(static_cast<std::int64_t>(batch.ids.size()));
   const auto inputs = backend.prepare(batch.shape(), toy.cos_sin);
-  backend.embed(*inputs, toy.table, workspace.hidden);
+  backend.embed(*inputs, Projection{{toy.table}}, workspace.hidden);
   run_gqa_layer(backend, kShape, toy.layer, *inputs, k_plane, v_plane, workspace);
   std::vector<std::int32_t> rows(batch.ids.size());
   std::iota(rows.begin(), rows.end(), 0);

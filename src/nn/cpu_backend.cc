@@ -8,6 +8,7 @@ namespace levada::nn {
 std::int64_t Projection::out_features() const {
   std::int64_t features = 0;
   for (const at::Tensor& part : parts) features += part.size(0);
+  for (const auto& matrix : quantised) features += matrix->rows();
   return features;
 }
 
@@ -34,17 +35,21 @@ class CpuBackend final : public Backend {
     inputs->cos_sin = view(cos_sin);
     return inputs;
   }
-  void embed(const StepInputs& inputs, const at::Tensor& table, const at::Tensor& out) override {
-    ops_.embed(view(table), cpu(inputs).step.ids, view(out));
+  void embed(const StepInputs& inputs, const Projection& table, const at::Tensor& out) override {
+    const std::span<const std::int32_t> ids = cpu(inputs).step.ids;
+    if (!table.quantised.empty()) return ops_.embed(*table.quantised.front(), ids, view(out));
+    ops_.embed(view(table.parts.front()), ids, view(out));
   }
   void linear(const at::Tensor& x, const Projection& w, const at::Tensor& out, bool accumulate) override {
     const device::TensorView rows = view(x);
     device::TensorView columns = view(out);
-    for (const at::Tensor& part : w.parts) {
-      columns.shape[1] = part.size(0);
-      ops_.linear(rows, view(part), columns, accumulate);
-      columns.data = columns.as<float>() + part.size(0);
-    }
+    const auto compute = [&](std::int64_t features, const auto& matrix) {
+      columns.shape[1] = features;
+      ops_.linear(rows, matrix, columns, accumulate);
+      columns.data = columns.as<float>() + features;
+    };
+    for (const at::Tensor& part : w.parts) compute(part.size(0), view(part));
+    for (const auto& matrix : w.quantised) compute(matrix->rows(), *matrix);
   }
   void rms_norm(const at::Tensor& x, const at::Tensor& w, float eps, const at::Tensor& out) override {
     ops_.rms_norm(view(x), view(w), eps, view(out));

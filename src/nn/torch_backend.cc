@@ -30,8 +30,8 @@ class TorchBackend final : public Backend {
   std::unique_ptr<StepInputs> prepare(const StepShape& step, const at::Tensor& cos_sin) override {
     return make_torch_inputs(step, cos_sin);
   }
-  void embed(const StepInputs& inputs, const at::Tensor& table, const at::Tensor& out) override {
-    out.copy_(table.index_select(0, torch(inputs).ids));
+  void embed(const StepInputs& inputs, const Projection& table, const at::Tensor& out) override {
+    out.copy_(table.parts.front().index_select(0, torch(inputs).ids));
   }
   void linear(const at::Tensor& x, const Projection& w, const at::Tensor& out, bool accumulate) override {
     std::int64_t column = 0;

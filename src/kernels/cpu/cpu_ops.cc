@@ -6,6 +6,7 @@
 #include "kernels/checks.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/gather.h"
+#include "kernels/ref/ref_ops.h"
 #include "kernels/sampling.h"
 
 namespace levada::kernels {
@@ -39,6 +40,33 @@ void CpuOps::linear(const TensorView& x, const TensorView& w, const TensorView& 
   pool_.parallel_for(args.n, grain_of(args.rows * args.k, kColumnGrain), [&](std::int64_t begin, std::int64_t end) {
     table_.linear(args, begin, end, thread_scratch(table_.linear_scratch(args.k)));
   });
+}
+
+void CpuOps::linear(const TensorView& x, const QuantMatrix& w, const TensorView& out, bool accumulate) {
+  if (quant_ == nullptr) return RefOps(pool_).linear(x, w, out, accumulate);
+  check_linear(x, w, out);
+  const std::int64_t rows = x.shape[0], k = w.columns(), blocks = k / 32;
+  if (static_cast<std::int64_t>(rounded_.size()) < rows * blocks) {
+    rounded_.resize(static_cast<std::size_t>(rows * blocks));
+  }
+  pool_.parallel_for(rows, grain_of(4 * k, 1), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      quant_->round(x.as<const float>() + r * x.strides[0], k, rounded_.data() + r * blocks);
+    }
+  });
+  const QuantArgs args{.x = rounded_.data(),
+                       .panels = w.data(),
+                       .format = w.format(),
+                       .out = out.as<float>(),
+                       .out_stride = out.strides[0],
+                       .rows = rows,
+                       .n = w.rows(),
+                       .k = k,
+                       .panel_bytes = w.panel_bytes(),
+                       .accumulate = accumulate};
+  const std::int64_t panels = (args.n + QuantMatrix::kPanelRows - 1) / QuantMatrix::kPanelRows;
+  pool_.parallel_for(panels, grain_of(rows * k * QuantMatrix::kPanelRows / 4, 1),
+                     [&](std::int64_t begin, std::int64_t end) { quant_->linear(args, begin, end); });
 }
 
 void CpuOps::norm(const NormArgs& args, std::int64_t rows) {

@@ -5,6 +5,9 @@
 // need seen.
 #pragma once
 
+#include <vector>
+
+#include "kernels/cpu/quant_table.h"
 #include "kernels/cpu/table.h"
 #include "kernels/ops.h"
 
@@ -12,14 +15,19 @@ namespace levada::kernels {
 
 class CpuOps final : public Ops {
  public:
-  CpuOps(ThreadPool& pool, const KernelTable& table) : pool_(pool), table_(table) {}
+  // Without a `quant` table quantised weights take the plain way.
+  CpuOps(ThreadPool& pool, const KernelTable& table, const QuantTable* quant)
+      : pool_(pool), table_(table), quant_(quant) {}
 
   std::string name() const override { return table_.name; }
+  std::string quant_name() const override { return quant_ != nullptr ? quant_->name : "ref"; }
   void linear(const TensorView& x, const TensorView& w, const TensorView& out, bool accumulate) override;
+  void linear(const TensorView& x, const QuantMatrix& w, const TensorView& out, bool accumulate) override;
   void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorView& out) override;
   void rms_norm_heads(const TensorView& x, const TensorView& w, float eps) override;
   void rope(const TensorView& x, const TensorView& cos_sin, std::span<const std::int32_t> positions) override;
   void silu_mul(const TensorView& gate_up, const TensorView& out) override;
+  using Ops::embed;
   void embed(const TensorView& table, std::span<const std::int32_t> ids, const TensorView& out) override;
   void write_kv(const TensorView& k, const TensorView& v, const PagedBatch& batch, const TensorView& k_plane,
                 const TensorView& v_plane) override;
@@ -32,6 +40,8 @@ class CpuOps final : public Ops {
 
   ThreadPool& pool_;
   const KernelTable& table_;
+  const QuantTable* quant_;
+  std::vector<RoundedBlock> rounded_;  // the rows of x of the linear under way
 };
 
 }  // namespace levada::kernels

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/expand.h"
 #include "kernels/cuda/flash_attention.h"
 #include "kernels/cuda/gpu_test_device.h"
 #include "kernels/cuda/pages.h"
@@ -55,14 +56,16 @@ double call_us(const std::function<Status()>& call, cudaStream_t stream) {
 
 class Bench {
  public:
-  void attention(const char* name, int heads, int kv_heads, int d, int requests, int context, int rows, bool padded) {
+  void attention(const char* name, int heads, int kv_heads, int d, int requests, int context, int rows, bool padded,
+                 bool f8_kv = false) {
     const std::int32_t pages_each = (context + rows + kPageSize - 1) / kPageSize, pages = pages_each * requests;
     const std::int64_t total = std::int64_t{requests} * rows, width = std::int64_t{heads} * d;
     auto flash = FlashAttention::create(
-        device_, {heads, kv_heads, d, kPageSize, DType::kBF16, total, padded ? total : 0, pages});
+        device_, {heads, kv_heads, d, kPageSize, DType::kBF16, total, padded ? total : 0, pages, f8_kv});
     must(flash.status());
-    const TensorView k = take({pages, kPageSize, kv_heads, d}), v = take({pages, kPageSize, kv_heads, d}),
-                     q = take({total, heads, d}), out = take({total, width});
+    TensorView k = take({pages, kPageSize, kv_heads, d}), v = take({pages, kPageSize, kv_heads, d});
+    const TensorView q = take({total, heads, d}), out = take({total, width});
+    if (f8_kv) k.dtype = v.dtype = DType::kF8E4M3;
     std::vector<std::int32_t> first_row, count, before, table_first, tables;
     for (int r = 0; r < requests; ++r) {
       first_row.push_back(r * rows);
@@ -74,7 +77,7 @@ class Bench {
     const PagedBatch batch{first_row, count, before, table_first, tables, kPageSize};
     must((*flash)->plan(batch, padded ? requests : 0, *stream_));
     const double us = call_us([&] { return (*flash)->run(q, k, v, 0.1f, out, native()); }, native());
-    const double kv_bytes = 2.0 * 2 * pages * kPageSize * kv_heads * d;
+    const double kv_bytes = 2.0 * static_cast<double>(bytes_of(k.dtype)) * pages * kPageSize * kv_heads * d;
     const double flops = 4.0 * static_cast<double>(width) * requests * rows * (context + rows / 2.0);
     std::printf("{\"bench\": \"attention\", \"name\": \"%s\", \"us\": %.2f, \"kv_gb_s\": %.0f, \"tflop_s\": %.1f}\n",
                 name, us, kv_bytes / us / 1e3, flops / us / 1e6);
@@ -101,6 +104,31 @@ class Bench {
     const double us = call_us([&] { return (*sampler)->run(logits, nullptr, tokens, native()); }, native());
     std::printf("{\"bench\": \"sampling\", \"name\": \"%s\", \"us\": %.2f}\n", name, us);
     std::fflush(stdout);
+  }
+
+  // So many tokens' pages with scales of their own, as bfloat16.
+  void expand(const char* name, int kv_heads, int d, std::int32_t tokens) {
+    const std::int32_t pages = tokens / kPageSize;
+    const std::int64_t numbers = std::int64_t{tokens} * kv_heads * d;
+    TensorView k = take({pages, kPageSize, kv_heads, d}), v = take({pages, kPageSize, kv_heads, d});
+    const TensorView k_out = take({pages, kPageSize, kv_heads, d}), v_out = take({pages, kPageSize, kv_heads, d}),
+                     scales = take({pages, 2 * kPageScales}), ids = take({2 * std::int64_t{pages}});
+    k.dtype = v.dtype = DType::kF8E4M3;
+    std::vector<std::int32_t> order(static_cast<std::size_t>(pages));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), std::mt19937(1));
+    must(cudaMemcpy(ids.data, order.data(), order.size() * 4, cudaMemcpyHostToDevice));
+    const auto on_gpu = [](void* data, DType dtype, std::initializer_list<std::int64_t> shape) {
+      return TensorView::of(data, dtype, shape, device::DeviceKind::kCuda);
+    };
+    const ExpandPages call{
+        k,     v,    on_gpu(scales.data, DType::kF32, {pages, kPageScales}), on_gpu(ids.data, DType::kI32, {pages}),
+        k_out, v_out};
+    const double us = call_us([&] { return expand_pages(call, native()); }, native());
+    std::printf("{\"bench\": \"expand\", \"name\": \"%s\", \"us\": %.2f, \"gb_s\": %.0f}\n", name, us,
+                2.0 * 3 * static_cast<double>(numbers) / us / 1e3);
+    std::fflush(stdout);
+    memory_.clear();
   }
 
   // A quarter of a pool's pages, in random order, to one buffer and back; rates are of bytes read and written, the limit
@@ -187,6 +215,9 @@ void run() {
   bench.pages("smollm2.bf16", 30, kPageSize * 3 * 64 * 2, false);
   bench.rows("qwen3_8b.decode.b32.ctx8192", 32, 8, 128, 32, 8192);
   bench.rows("qwen3_8b.decode.b1.ctx2048", 32, 8, 128, 1, 2048);
+  bench.expand("qwen3_8b.ctx8192", 8, 128, 8192);
+  bench.attention("qwen3_8b.decode.f8.b32.ctx8192", 32, 8, 128, 32, 8191, 1, true, true);
+  bench.attention("qwen3_8b.prefill.f8.1x8192", 32, 8, 128, 1, 0, 8192, false, true);
   bench.attention("qwen3_8b.decode.b32.ctx8192", 32, 8, 128, 32, 8191, 1, true);
   bench.attention("qwen3_8b.decode.b64.ctx2048", 32, 8, 128, 64, 2047, 1, true);
   bench.attention("qwen3_8b.decode.b1.ctx512", 32, 8, 128, 1, 511, 1, true);

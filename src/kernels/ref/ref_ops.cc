@@ -7,6 +7,7 @@
 #include "kernels/bf16.h"
 #include "kernels/checks.h"
 #include "kernels/gather.h"
+#include "kernels/ref/ref_quant.h"
 #include "kernels/sampling.h"
 
 namespace levada::kernels {
@@ -67,6 +68,20 @@ void RefOps::linear(const TensorView& x, const TensorView& w, const TensorView& 
       float& to = out.as<float>()[r * out.strides[0] + n];
       to = static_cast<float>(accumulate ? to + sum : sum);
     }
+  }
+}
+
+void RefOps::linear(const TensorView& x, const QuantMatrix& w, const TensorView& out, bool accumulate) {
+  check_linear(x, w, out);
+  std::vector<std::byte> blocks(static_cast<std::size_t>(w.row_bytes()));
+  std::vector<float> weights(static_cast<std::size_t>(w.columns()));
+  for (std::int64_t n = 0; n < w.rows(); ++n) {
+    w.row(n, blocks.data());
+    dequantize_row(w.format(), blocks.data(), w.columns(), weights.data());
+    TensorView column = out;
+    column.data = out.as<float>() + n;
+    column.shape[1] = 1;
+    linear(x, TensorView::of(weights.data(), DType::kF32, {1, w.columns()}), column, accumulate);
   }
 }
 

@@ -14,11 +14,14 @@ class RefOps final : public Ops {
   explicit RefOps(ThreadPool& pool) : pool_(pool) {}
 
   std::string name() const override { return "ref"; }
+  std::string quant_name() const override { return "ref"; }
   void linear(const TensorView& x, const TensorView& w, const TensorView& out, bool accumulate) override;
+  void linear(const TensorView& x, const QuantMatrix& w, const TensorView& out, bool accumulate) override;
   void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorView& out) override;
   void rms_norm_heads(const TensorView& x, const TensorView& w, float eps) override;
   void rope(const TensorView& x, const TensorView& cos_sin, std::span<const std::int32_t> positions) override;
   void silu_mul(const TensorView& gate_up, const TensorView& out) override;
+  using Ops::embed;
   void embed(const TensorView& table, std::span<const std::int32_t> ids, const TensorView& out) override;
   void write_kv(const TensorView& k, const TensorView& v, const PagedBatch& batch, const TensorView& k_plane,
                 const TensorView& v_plane) override;

@@ -1,0 +1,73 @@
+// The kernels of quant_impl.h for AVX-512 with VNNI; see cpu/table.h for what this file may not use.
+#include <immintrin.h>
+
+#include "kernels/cpu/quant_impl.h"
+
+namespace levada::kernels {
+namespace {
+
+struct Vnni512 {
+  using I = __m512i;
+  using F = __m512;
+  static constexpr int kLanes = 16;
+  static constexpr int kTileRows = 8;
+  static constexpr int kSignedBias = 128;  // vpdpbusd takes its first factor unsigned
+
+  LEVADA_HOT static I set_int(int x) { return _mm512_set1_epi32(x); }
+  LEVADA_HOT static F set(float x) { return _mm512_set1_ps(x); }
+  LEVADA_HOT static I load(const std::byte* p) { return _mm512_loadu_si512(p); }
+  LEVADA_HOT static I load_signed(const std::byte* p) {
+    return _mm512_xor_si512(load(p), _mm512_set1_epi8(static_cast<char>(0x80)));
+  }
+  LEVADA_HOT static I low(I pair) { return _mm512_and_si512(pair, _mm512_set1_epi8(15)); }
+  LEVADA_HOT static I high(I pair) { return low(_mm512_srli_epi16(pair, 4)); }
+  // Bits 2 kPair and up of each byte, moved to bits 4 and 5.
+  template <int kPair>
+  LEVADA_HOT static I top_bits(I h) {
+    const I moved = kPair < 2 ? _mm512_slli_epi16(h, 4 - 2 * (kPair % 2)) : _mm512_srli_epi16(h, 2 * (kPair % 2));
+    return _mm512_and_si512(moved, _mm512_set1_epi8(0x30));
+  }
+  LEVADA_HOT static I dot(I acc, I w, const std::int8_t* x) {
+    std::int32_t four;
+    __builtin_memcpy(&four, x, sizeof four);
+    return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(four));
+  }
+  LEVADA_HOT static I dot_signed(I acc, I w, const std::int8_t* x) { return dot(acc, w, x); }
+  LEVADA_HOT static F halves(const std::byte* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  LEVADA_HOT static I bytes(const std::byte* p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  LEVADA_HOT static I signed_bytes(const std::byte* p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  LEVADA_HOT static I and_int(I a, int mask) { return _mm512_and_si512(a, set_int(mask)); }
+  LEVADA_HOT static I or_(I a, I b) { return _mm512_or_si512(a, b); }
+  template <int kBits>
+  LEVADA_HOT static I left(I a) {
+    return _mm512_slli_epi32(a, kBits);
+  }
+  template <int kBits>
+  LEVADA_HOT static I right(I a) {
+    return _mm512_srli_epi32(a, kBits);
+  }
+  LEVADA_HOT static I add(I a, I b) { return _mm512_add_epi32(a, b); }
+  LEVADA_HOT static I times(I a, I b) { return _mm512_mullo_epi32(a, b); }
+  LEVADA_HOT static F to_float(I a) { return _mm512_cvtepi32_ps(a); }
+  LEVADA_HOT static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  LEVADA_HOT static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  LEVADA_HOT static F negate(F a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f)); }
+  LEVADA_HOT static void store(float* p, F a, int valid, bool accumulate) {
+    const auto mask = static_cast<__mmask16>((1u << valid) - 1);
+    const F sum = accumulate ? _mm512_add_ps(_mm512_maskz_loadu_ps(mask, p), a) : a;
+    _mm512_mask_storeu_ps(p, mask, sum);
+  }
+};
+
+}  // namespace
+
+extern const QuantTable kAvx512QuantTable;
+const QuantTable kAvx512QuantTable = {.name = "avx512-vnni", .round = round_row, .linear = quant_linear<Vnni512>};
+
+}  // namespace levada::kernels

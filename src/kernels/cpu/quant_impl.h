@@ -1,0 +1,281 @@
+// What: linear on GGUF's blocks for one instruction set: a panel of sixteen rows of w, one lane each.
+// Owner: none.
+// Thread: any, on disjoint panels.
+// Invariant: see quant_table.h. Included once by each quant_avx*.cc, which supplies Q: kLanes columns of a panel, its
+// integer vector I and float vector F. `c` is the first column of those lanes in the panel.
+#pragma once
+
+#include "kernels/cpu/quant_table.h"
+
+#define LEVADA_HOT [[gnu::always_inline]] inline
+
+namespace levada::kernels {
+namespace {
+
+constexpr std::int64_t kPanel = QuantMatrix::kPanelRows;
+// Bytes of panels that all tiles of rows meet before the next are read: they stay in the second-level cache.
+constexpr std::int64_t kCachedPanels = 128 * 1024;
+
+// One block's share of R rows. Each format adds `d * dot` (and its minimum) to acc.
+template <class Q, int R>
+struct Tile {
+  const RoundedBlock* x;  // this block of the first row
+  std::int64_t x_stride;  // blocks of a row
+  typename Q::F* acc;
+
+  LEVADA_HOT const RoundedBlock& block(int r, std::int64_t b = 0) const { return x[r * x_stride + b]; }
+
+  LEVADA_HOT void add(int r, std::int64_t b, typename Q::I dots, typename Q::F d) const {
+    acc[r] = Q::fma(Q::to_float(dots), Q::mul(d, Q::set(block(r, b).scale)), acc[r]);
+  }
+  LEVADA_HOT void add_minimum(int r, std::int64_t b, typename Q::F m) const {
+    acc[r] = Q::fma(m, Q::set(block(r, b).scaled_sum), acc[r]);
+  }
+  // Minus `bias` times the sum of the block's activations: what quants stored with that bias have too much.
+  LEVADA_HOT typename Q::I unbiased(int r, std::int64_t b, int bias) const {
+    return Q::set_int(-bias * (block(r, b).sum[0] + block(r, b).sum[1]));
+  }
+};
+
+template <class Q, int R, bool kMinimum>
+LEVADA_HOT void nibble_block(const Tile<Q, R>& tile, const std::byte* w, std::int64_t c) {
+  const typename Q::F d = Q::halves(w + 2 * c);
+  typename Q::I dots[R];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) dots[r] = kMinimum ? Q::set_int(0) : tile.unbiased(r, 0, 8);
+  const std::byte* quants = w + (kMinimum ? 64 : 32) + 4 * c;
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const typename Q::I pair = Q::load(quants + 64 * j);
+    const typename Q::I low = Q::low(pair), high = Q::high(pair);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      dots[r] = Q::dot(dots[r], low, tile.block(r).q + 4 * j);
+      dots[r] = Q::dot(dots[r], high, tile.block(r).q + 16 + 4 * j);
+    }
+  }
+  if constexpr (kMinimum) {
+    const typename Q::F m = Q::halves(w + 32 + 2 * c);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) tile.add_minimum(r, 0, m);
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) tile.add(r, 0, dots[r], d);
+}
+
+template <class Q, int R>
+LEVADA_HOT void q8_0_block(const Tile<Q, R>& tile, const std::byte* w, std::int64_t c) {
+  const typename Q::F d = Q::halves(w + 2 * c);
+  typename Q::I dots[R];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) dots[r] = tile.unbiased(r, 0, Q::kSignedBias);
+#pragma GCC unroll 8
+  for (int j = 0; j < 8; ++j) {
+    const typename Q::I quants = Q::load_signed(w + 32 + 64 * j + 4 * c);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) dots[r] = Q::dot_signed(dots[r], quants, tile.block(r).q + 4 * j);
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) tile.add(r, 0, dots[r], d);
+}
+
+// The 6-bit scale and minimum of group g: twelve bytes of each row (docs/formats/gguf.md).
+template <class Q>
+LEVADA_HOT typename Q::I q4_k_scale(const std::byte* packed, int g) {
+  if (g < 4) return Q::and_int(Q::bytes(packed + kPanel * g), 63);
+  return Q::or_(Q::and_int(Q::bytes(packed + kPanel * (g + 4)), 15),
+                Q::template left<4>(Q::template right<6>(Q::bytes(packed + kPanel * (g - 4)))));
+}
+template <class Q>
+LEVADA_HOT typename Q::I q4_k_minimum(const std::byte* packed, int g) {
+  if (g < 4) return Q::and_int(Q::bytes(packed + kPanel * (g + 4)), 63);
+  return Q::or_(Q::template right<4>(Q::bytes(packed + kPanel * (g + 4))),
+                Q::template left<4>(Q::template right<6>(Q::bytes(packed + kPanel * g))));
+}
+
+template <class Q, int R>
+LEVADA_HOT void q4_k_block(const Tile<Q, R>& tile, const std::byte* w, std::int64_t c) {
+  const typename Q::F d = Q::halves(w + 2 * c), m = Q::negate(Q::halves(w + 32 + 2 * c));
+  const std::byte* packed = w + 64 + c;
+  for (int g = 0; g < 8; g += 2) {  // two groups share 32 bytes of a row
+    const std::byte* quants = w + 256 + 512 * (g / 2) + 4 * c;
+    typename Q::I even[R], odd[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) even[r] = odd[r] = Q::set_int(0);
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) {
+      const typename Q::I pair = Q::load(quants + 64 * j);
+      const typename Q::I low = Q::low(pair), high = Q::high(pair);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        even[r] = Q::dot(even[r], low, tile.block(r, g).q + 4 * j);
+        odd[r] = Q::dot(odd[r], high, tile.block(r, g + 1).q + 4 * j);
+      }
+    }
+    const auto scaled = [&](typename Q::I s, typename Q::F f) { return Q::mul(f, Q::to_float(s)); };
+    const typename Q::F d0 = scaled(q4_k_scale<Q>(packed, g), d), d1 = scaled(q4_k_scale<Q>(packed, g + 1), d);
+    const typename Q::F m0 = scaled(q4_k_minimum<Q>(packed, g), m), m1 = scaled(q4_k_minimum<Q>(packed, g + 1), m);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      tile.add_minimum(r, g, m0);
+      tile.add(r, g, even[r], d0);
+      tile.add_minimum(r, g + 1, m1);
+      tile.add(r, g + 1, odd[r], d1);
+    }
+  }
+}
+
+// Sixteen elements of each of a half's four quarters: bytes 4 j of `low`, of the 32 behind it, and of `high`.
+template <class Q, int R>
+LEVADA_HOT void q6_k_sixteen(const Tile<Q, R>& tile, const std::byte* low, const std::byte* high, int first,
+                             int sixteen, typename Q::I (&dots)[4][R]) {
+#pragma GCC unroll 4
+  for (int quarter = 0; quarter < 4; ++quarter) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) dots[quarter][r] = Q::set_int(-32 * tile.block(r, first + quarter).sum[sixteen]);
+  }
+#pragma GCC unroll 4
+  for (int j = 4 * sixteen; j < 4 * sixteen + 4; ++j) {
+    const typename Q::I a = Q::load(low + 64 * j), b = Q::load(low + 512 + 64 * j), h = Q::load(high + 64 * j);
+    const typename Q::I quants[4] = {
+        Q::or_(Q::low(a), Q::template top_bits<0>(h)), Q::or_(Q::low(b), Q::template top_bits<1>(h)),
+        Q::or_(Q::high(a), Q::template top_bits<2>(h)), Q::or_(Q::high(b), Q::template top_bits<3>(h))};
+#pragma GCC unroll 4
+    for (int quarter = 0; quarter < 4; ++quarter) {
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        dots[quarter][r] = Q::dot(dots[quarter][r], quants[quarter], tile.block(r, first + quarter).q + 4 * j);
+      }
+    }
+  }
+}
+
+template <class Q, int R>
+LEVADA_HOT void q6_k_block(const Tile<Q, R>& tile, const std::byte* w, std::int64_t c) {
+  const std::byte* scales = w + kPanel * 192 + c;
+  const typename Q::F d = Q::halves(w + kPanel * 208 + 2 * c);
+  for (int half = 0; half < 2; ++half) {
+    const std::byte* low = w + kPanel * 64 * half + 4 * c;
+    const std::byte* high = w + kPanel * (128 + 32 * half) + 4 * c;
+    typename Q::I first[4][R], second[4][R];
+    q6_k_sixteen<Q, R>(tile, low, high, 4 * half, 0, first);
+    q6_k_sixteen<Q, R>(tile, low, high, 4 * half, 1, second);
+#pragma GCC unroll 4
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      const std::byte* pair = scales + kPanel * (8 * half + 2 * quarter);
+      const typename Q::I s0 = Q::signed_bytes(pair), s1 = Q::signed_bytes(pair + kPanel);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const typename Q::I dots = Q::add(Q::times(first[quarter][r], s0), Q::times(second[quarter][r], s1));
+        tile.add(r, 4 * half + quarter, dots, d);
+      }
+    }
+  }
+}
+
+template <class Q, QuantFormat kFormat, int R>
+LEVADA_HOT void add_block(const Tile<Q, R>& tile, const std::byte* w, std::int64_t c) {
+  if constexpr (kFormat == QuantFormat::kQ8_0) q8_0_block<Q, R>(tile, w, c);
+  if constexpr (kFormat == QuantFormat::kQ4_0) nibble_block<Q, R, false>(tile, w, c);
+  if constexpr (kFormat == QuantFormat::kQ4_1) nibble_block<Q, R, true>(tile, w, c);
+  if constexpr (kFormat == QuantFormat::kQ4_K) q4_k_block<Q, R>(tile, w, c);
+  if constexpr (kFormat == QuantFormat::kQ6_K) q6_k_block<Q, R>(tile, w, c);
+}
+
+template <QuantFormat kFormat>
+struct Shape {
+  static constexpr bool kSuper = kFormat == QuantFormat::kQ4_K || kFormat == QuantFormat::kQ6_K;
+  static constexpr std::int64_t kElements = kSuper ? 256 : 32;
+  static constexpr std::int64_t kBytes = kPanel * (kFormat == QuantFormat::kQ8_0   ? 34
+                                                   : kFormat == QuantFormat::kQ4_0 ? 18
+                                                   : kFormat == QuantFormat::kQ4_1 ? 20
+                                                   : kFormat == QuantFormat::kQ4_K ? 144
+                                                                                   : 210);
+};
+
+// R rows from `row` on with one panel.
+template <class Q, QuantFormat kFormat, int R>
+[[gnu::noinline]] void quant_tile(const QuantArgs& a, std::int64_t panel, std::int64_t row) {
+  constexpr std::int64_t kElements = Shape<kFormat>::kElements, kBytes = Shape<kFormat>::kBytes;
+  const std::int64_t blocks = a.k / kElements, x_stride = a.k / 32;
+  for (std::int64_t c = 0; c < kPanel; c += Q::kLanes) {
+    const std::int64_t column = panel * kPanel + c;
+    if (column >= a.n) return;
+    const std::byte* w = a.panels + panel * a.panel_bytes;
+    typename Q::F acc[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) acc[r] = Q::set(0);
+    Tile<Q, R> tile{a.x + row * x_stride, x_stride, acc};
+    for (std::int64_t b = 0; b < blocks; ++b, w += kBytes, tile.x += kElements / 32) {
+      add_block<Q, kFormat, R>(tile, w, c);
+    }
+    const std::int64_t valid = a.n - column < Q::kLanes ? a.n - column : Q::kLanes;
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      Q::store(a.out + (row + r) * a.out_stride + column, acc[r], static_cast<int>(valid), a.accumulate);
+    }
+  }
+}
+
+template <class Q, QuantFormat kFormat, int R>
+void rows_of_panels(const QuantArgs& a, std::int64_t begin, std::int64_t end, std::int64_t row, std::int64_t rows) {
+  if constexpr (R > 1) {
+    if (rows < R) return rows_of_panels<Q, kFormat, R - 1>(a, begin, end, row, rows);
+  }
+  for (std::int64_t panel = begin; panel < end; ++panel) quant_tile<Q, kFormat, R>(a, panel, row);
+}
+
+template <class Q, QuantFormat kFormat, int kRows>
+void quant_linear_of(const QuantArgs& a, std::int64_t begin, std::int64_t end) {
+  const std::int64_t fit = kCachedPanels / a.panel_bytes > 0 ? kCachedPanels / a.panel_bytes : 1;
+  const std::int64_t together = a.rows > kRows ? fit : end - begin;
+  for (std::int64_t first = begin; first < end; first += together) {
+    const std::int64_t last = first + together < end ? first + together : end;
+    for (std::int64_t row = 0; row < a.rows; row += kRows) {
+      const std::int64_t rows = a.rows - row < kRows ? a.rows - row : kRows;
+      rows_of_panels<Q, kFormat, kRows>(a, first, last, row, rows);
+    }
+  }
+}
+
+template <class Q>
+void quant_linear(const QuantArgs& a, std::int64_t begin, std::int64_t end) {
+  using enum QuantFormat;
+  switch (a.format) {
+    case kQ8_0: return quant_linear_of<Q, kQ8_0, Q::kTileRows>(a, begin, end);
+    case kQ4_0: return quant_linear_of<Q, kQ4_0, Q::kTileRows>(a, begin, end);
+    case kQ4_1: return quant_linear_of<Q, kQ4_1, Q::kTileRows>(a, begin, end);
+    case kQ4_K: return quant_linear_of<Q, kQ4_K, Q::kTileRows / 2>(a, begin, end);
+    case kQ6_K: return quant_linear_of<Q, kQ6_K, Q::kTileRows / 4>(a, begin, end);
+  }
+}
+
+// Magnitudes are compared as integers, which order like the floats they are the bits of.
+inline void round_block(const float* x, RoundedBlock* out) {
+  std::int32_t largest = 0;
+  for (int i = 0; i < 32; ++i) {
+    const std::int32_t bits = __builtin_bit_cast(std::int32_t, x[i]) & 0x7fffffff;
+    largest = bits > largest ? bits : largest;
+  }
+  const float magnitude = __builtin_bit_cast(float, largest);
+  const bool tiny = magnitude < 0x1p-100f;  // its inverse may not be finite
+  out->scale = tiny ? 0.0f : magnitude / 127.0f;
+  const float factor = tiny ? 0.0f : 1.0f / out->scale;
+  // Adding 1.5 * 2^23 leaves the nearest whole number, ties to even, in the low bits.
+  for (int i = 0; i < 32; ++i) {
+    out->q[i] = static_cast<std::int8_t>(__builtin_bit_cast(std::uint32_t, x[i] * factor + 12582912.0f) & 0xff);
+  }
+  for (int half = 0; half < 2; ++half) {
+    std::int32_t sum = 0;
+    for (int i = 0; i < 16; ++i) sum += out->q[16 * half + i];
+    out->sum[half] = sum;
+  }
+  out->scaled_sum = out->scale * static_cast<float>(out->sum[0] + out->sum[1]);
+}
+
+inline void round_row(const float* x, std::int64_t k, RoundedBlock* out) {
+  for (std::int64_t b = 0; b < k / 32; ++b) round_block(x + 32 * b, out + b);
+}
+
+}  // namespace
+}  // namespace levada::kernels

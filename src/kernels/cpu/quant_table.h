@@ -1,0 +1,48 @@
+// What: QuantTable, the kernels on weights kept in GGUF's blocks, compiled once per instruction set.
+// Owner: static tables; all memory is the caller's.
+// Thread: any, on disjoint outputs.
+// Invariant: as table.h. A row of activations is rounded to eight bits in blocks of 32 of its own (scale: the largest
+// magnitude / 127); products inside a block are exact integers and blocks are added in ascending order by fused
+// multiply-adds, so a result depends on its row and column alone, and is the same bits for every instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/quant.h"
+
+namespace levada::kernels {
+
+// 32 activations: x[i] is about scale * q[i].
+struct RoundedBlock {
+  float scale;
+  float scaled_sum;     // scale * (sum[0] + sum[1])
+  std::int32_t sum[2];  // of q[0..15] and q[16..31]
+  std::int8_t q[32];
+};
+static_assert(sizeof(RoundedBlock) == 48);
+
+struct QuantArgs {
+  const RoundedBlock* x;  // [rows, k / 32]
+  const std::byte* panels;
+  QuantFormat format;
+  float* out;
+  std::int64_t out_stride;
+  std::int64_t rows, n, k;
+  std::int64_t panel_bytes;
+  bool accumulate;
+};
+
+struct QuantTable {
+  const char* name;
+  // k (a multiple of 32) activations of one row.
+  void (*round)(const float* x, std::int64_t k, RoundedBlock* out);
+  // Panels [begin, end): output columns [16 begin, min(16 end, n)) of all rows.
+  void (*linear)(const QuantArgs&, std::int64_t begin, std::int64_t end);
+};
+
+// nullptr when this CPU or its operating system lacks the instructions (AVX2, FMA, F16C; AVX-512 with VNNI).
+const QuantTable* avx2_quant_table();
+const QuantTable* avx512_quant_table();
+
+}  // namespace levada::kernels

@@ -1,0 +1,89 @@
+// Weights that stay as a GGUF file stores them: the values behind the kernels' layout, and a model computed with them.
+#include "files/gguf.h"
+#include "kernels/ops.h"
+#include "model/model_support_test.h"
+
+namespace levada::model {
+namespace {
+
+using kernels::QuantFormat;
+
+std::vector<float> reference_values(const std::string& name) {
+  std::ifstream in(vectors() / "gguf_quants" / (name + ".f32"), std::ios::binary);
+  std::vector<float> values(1024);
+  in.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
+  return values;
+}
+
+// The file and the values are the PyPI package gguf's (tests/vectors/gguf_quants).
+TEST(StoredWeights, MeanWhatTheReferenceSaysBitForBit) {
+  const auto file = files::GgufFile::open(vectors() / "gguf_quants/quants.gguf");
+  ASSERT_TRUE(file.ok()) << file.status().to_string();
+  kernels::ThreadPool pool(1);
+  const auto ops = kernels::make_cpu_ops(pool);
+  for (const QuantFormat format :
+       {QuantFormat::kQ8_0, QuantFormat::kQ4_0, QuantFormat::kQ4_1, QuantFormat::kQ4_K, QuantFormat::kQ6_K}) {
+    const std::string name(to_string(format));
+    const files::TensorInfo& info = *(*file)->find(name);
+    kernels::QuantMatrix matrix(format, 2, 512);
+    for (std::int64_t row = 0; row < 2; ++row) matrix.set_row(row, info.bytes.data() + row * matrix.row_bytes());
+    std::vector<float> got(1024);
+    const std::vector<std::int32_t> ids = {0, 1};
+    ops->embed(matrix, ids, device::TensorView::of(got.data(), DType::kF32, {2, 512}));
+    EXPECT_EQ(got, reference_values(name)) << name;
+  }
+}
+
+// Of logits, root mean square relative to theirs.
+constexpr double kStoredError = 0.04;
+
+class StoredSmolLm2 : public testing::Test {
+ protected:
+  std::unique_ptr<device::Device> device = std::move(device::open_device(device::DeviceKind::kCpu)).value();
+  Bench open(const std::string& dtype) {
+    ModelOptions options;
+    options.dtype = dtype;
+    options.kv_cache_dtype = "float32";
+    options.threads = 2;
+    return Bench(LEVADA_SMOLLM2_GGUF, options, *device);
+  }
+  const std::vector<core::Token> tokens{504, 3575, 282,  4649, 314, 260,  1343, 30, 198,
+                                        198, 788,  1576, 45,   253, 2083, 28,   339};
+};
+
+TEST_F(StoredSmolLm2, TheBackendNamesTheFormsThatAreComputedWith) {
+  EXPECT_NE(open("auto").model->backend().find("weights Q8_0 Q4_1 as stored by "), std::string::npos)
+      << open("auto").model->backend();
+  EXPECT_EQ(open("bfloat16").model->backend().find("as stored"), std::string::npos);
+}
+
+// Rounding activations is all that differs.
+TEST_F(StoredSmolLm2, LogitsDifferFromFloat32sByAFewHundredthsOfTheirSize) {
+  Bench stored = open("auto"), wide = open("float32");
+  Sequence a = stored.sequence(tokens), b = wide.sequence(tokens);
+  const auto count = static_cast<std::int32_t>(tokens.size());
+  const Matrix got = stored.run(PlanBuilder().add(a, count, true).plan());
+  const Matrix want = wide.run(PlanBuilder().add(b, count, true).plan());
+  double errors = 0, squares = 0;
+  for (std::size_t i = 0; i < got.values.size(); ++i) {
+    errors += std::pow(static_cast<double>(got.values[i]) - want.values[i], 2);
+    squares += std::pow(static_cast<double>(want.values[i]), 2);
+  }
+  EXPECT_LT(std::sqrt(errors / squares), kStoredError);
+  EXPECT_GT(errors, 0);  // else the weights were converted after all
+}
+
+TEST_F(StoredSmolLm2, ChunkedEqualsWholeBitForBit) {
+  Bench bench = open("auto");
+  Sequence whole = bench.sequence(tokens), chunked = bench.sequence(tokens);
+  const Matrix want = bench.run(PlanBuilder().add(whole, static_cast<std::int32_t>(tokens.size()), true).plan());
+  std::vector<float> got;
+  for (const std::int32_t count : {1, 2, 9, 5}) {
+    const Matrix part = bench.run(PlanBuilder().add(chunked, count, true).plan());
+    got.insert(got.end(), part.values.begin(), part.values.end());
+  }
+  EXPECT_EQ(got, want.values);
+}
+
+}  // namespace
+}  // namespace levada::model

@@ -47,10 +47,10 @@ struct Api::Parts {
         model(make_context(options, served, ground.scheduler)),
         keys(options.api_key, options.admin_api_key),
         metrics(ground.metrics),
-        calls(ground.scheduler, ground.clock, metrics,
-              [&clock = ground.clock, from_us = ground.clock.now_us(), from_s = facts.started_unix_s] {
-                return from_s + (clock.now_us() - from_us) / 1'000'000;
-              }),
+        unix_s([&clock = ground.clock, from_us = ground.clock.now_us(), from_s = facts.started_unix_s] {
+          return from_s + (clock.now_us() - from_us) / 1'000'000;
+        }),
+        calls(ground.scheduler, ground.clock, metrics, unix_s),
         probe(calls, ground.scheduler, ground.server, ground.clock, options.health_timeout_s),
         captures(ground.capture == nullptr ? nullptr
                                            : std::make_unique<CaptureCalls>(*ground.capture, calls, ground.server)),
@@ -58,7 +58,7 @@ struct Api::Parts {
         generation(model, intake, calls, ground.clock, ground.capture == nullptr ? nullptr : &ground.capture->terms,
                    captures.get()),
         text(model, intake),
-        info(model, std::move(facts), ground.scheduler, ground.metrics),
+        info(model, std::move(facts), ground.scheduler, ground.metrics, unix_s),
         admin(ground.scheduler, calls, intake, ground.server, ground.clock) {
     model.grammars = grammars.get();
   }
@@ -67,6 +67,7 @@ struct Api::Parts {
   ModelContext model;
   AccessKeys keys;
   RequestMetrics metrics;
+  const std::function<std::int64_t()> unix_s;
   LiveCalls calls;
   HealthProbe probe;
   const std::unique_ptr<CaptureCalls> captures;

@@ -1,7 +1,5 @@
 #include "serve/info_routes.h"
 
-#include <ctime>
-
 #include "serve/chat_page.h"
 #include "serve/error.h"
 #include "serve/snapshot_json.h"
@@ -84,7 +82,7 @@ void InfoRoutes::register_on(Router& router) {
   }
   router.add("GET", "/v1/loads", Access::kUser, [this](http::Request, http::Responder responder) {
     scheduler_.inspect([this, responder](const sched::Snapshot& snapshot) {
-      responder.respond(200, "application/json", dump(loads_json(snapshot, facts_.version, std::time(nullptr))));
+      responder.respond(200, "application/json", dump(loads_json(snapshot, facts_.version, unix_s_())));
     });
   });
   router.add("GET", "/metrics", Access::kUser, [this](http::Request, http::Responder responder) {

@@ -8,6 +8,7 @@
 #include "bench/bench.h"
 #include "bench/cuda_bench.h"
 #include "bench/decode_bench.h"
+#include "bench/grammar_bench.h"
 #include "bench/http_bench.h"
 #include "bench/radix_bench.h"
 #include "bench/registry_bench.h"
@@ -24,7 +25,7 @@ namespace levada::cli {
 namespace {
 
 const std::string kNames =
-    "radix, sched, sampling, decode, http, store, nvlink-arena, registry, train, cuda-smollm2, cuda-qwen3-8b";
+    "radix, sched, sampling, grammar, decode, http, store, nvlink-arena, registry, train, cuda-smollm2, cuda-qwen3-8b";
 
 struct Options {
   bool json = false;
@@ -55,6 +56,11 @@ Result<std::vector<bench::Case>> run(const std::string& name, const Options& opt
     LEVADA_ASSIGN_OR_RETURN(const std::filesystem::path model, locate_model(options.engine.model_path));
     LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer, open_tokenizer(model, options.engine));
     return bench::run_sched_bench(options.scale, tokenizer.get());
+  }
+  if (name == "grammar") {
+    LEVADA_ASSIGN_OR_RETURN(const std::filesystem::path model, locate_model(options.engine.model_path));
+    LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer, open_tokenizer(model, options.engine));
+    return bench::run_grammar_bench(options.scale, *tokenizer);
   }
   if (name.starts_with("cuda-")) {  // random weights; text is turned out only by a tokenizer that is named
     std::unique_ptr<text::Tokenizer> tokenizer;

@@ -53,8 +53,8 @@ class Ops {
   // out[r, n] = sum_k x[r, k] * w[n, k] (+ out[r, n] if accumulate). x, out: f32 [R,K], [R,N], rows may be strided;
   // w: f32 or bf16 [N,K].
   virtual void linear(const TensorView& x, const TensorView& w, const TensorView& out, bool accumulate) = 0;
-  // The same with weights as a GGUF file stores them. Tuned tables round each row of x to eight bits, in blocks of 32
-  // whose largest magnitude becomes 127: |error| <= sum_k |w[n, k]| * max|x of k's block| / 254, float32 rounding apart.
+  // The same with weights as a GGUF file stores them. Tuned tables round each row of x to two bytes, in blocks of 32:
+  // |error| <= sum_k |w[n, k]| * max|x of k's block| / 64516, float32 rounding apart.
   virtual void linear(const TensorView& x, const QuantMatrix& w, const TensorView& out, bool accumulate) = 0;
   // out[r] = w * (x[r] / sqrt(mean(x[r]^2) + eps)). f32 [R,H]; w f32 [H]; out may be x.
   virtual void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorView& out) = 0;

@@ -23,6 +23,8 @@ ModelContext make_context(const Options& options, const ServedModel& served, con
   if (options.openai_chat_default_max_tokens > 0) {
     model.chat_default_max_tokens = options.openai_chat_default_max_tokens;
   }
+  auto style = reply_style(options.tool_call_parser, options.reasoning_parser, served.tokenizer);
+  if (style.ok()) model.replies = std::move(style).value();  // check_options() saw the names
   if (served.tokenizer != nullptr) {
     model.max_text_bytes = longest_fitting_text_bytes(*served.tokenizer, served.context_length_tokens);
   }

@@ -6,10 +6,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/request.h"
+#include "reply/parser.h"
 #include "text/tokenizer.h"
 
 namespace levada::serve {
@@ -34,6 +36,8 @@ struct CallSpec {
   std::int32_t hidden_size = 1;                // of the model
   std::int32_t dimensions = 0;                 // of an embedding; 0: all
   bool base64 = false;                         // of an embedding: its floats' bytes
+  std::shared_ptr<const reply::Form> form;     // of a chat's answers; null: all of their text is content
+  std::string call_ids;                        // what the ids of their tool calls begin with
   const text::Tokenizer* tokenizer = nullptr;  // null: tokens have no text
   bool batch = false;                          // answer with a list even if there is one member (/generate)
   bool stream = false;

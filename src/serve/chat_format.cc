@@ -1,5 +1,6 @@
 // Answers of /v1/chat/completions.
 #include "serve/answer_format.h"
+#include "serve/chat_reply.h"
 #include "serve/json_text.h"
 #include "serve/logprob_json.h"
 #include "serve/openai_text.h"
@@ -19,7 +20,9 @@ class ChatFormat final : public AnswerFormat {
         whole_head_(openai_head(call, "chat.completion", created_unix_s)),
         event_head_("data: " + openai_head(call, "chat.completion.chunk", created_unix_s)),
         event_tail_(include_usage_ ? "}],\"usage\":null}\n\n" : "}]}\n\n") {
+    reasons_ = call.form && call.form->reasoning;
     for (std::size_t member = 0; member < call.members.size(); ++member) {
+      if (call.form) replies_.emplace_back(*call.form, call.call_ids + "_" + std::to_string(member) + "_");
       delta_heads_.push_back(event_head_ + "\"choices\":[{\"index\":" + std::to_string(member) + ",\"delta\":{");
     }
   }
@@ -32,20 +35,24 @@ class ChatFormat final : public AnswerFormat {
   // Log probabilities of tokens whose text is held back come with the next text, or with the finish.
   void append_events(std::size_t member, const AnswerFold& fold, const core::OutputDelta& delta,
                      std::string& out) override {
-    if (!delta.text.empty()) {
+    if (!replies_.empty()) {
+      for (const reply::Piece& piece : replies_[member].take(delta.text, fold.done())) {
+        out += delta_heads_[member];
+        replies_[member].append_delta(piece, out);
+        end_delta(member, fold, out);
+      }
+    } else if (!delta.text.empty()) {
       out += delta_heads_[member];
       out += "\"content\":\"";
       append_json_escaped(out, delta.text);
-      out += "\"},\"logprobs\":";
-      append_fresh_logprobs(member, fold, out);
-      out += ",\"finish_reason\":null";
-      out += event_tail_;
+      out += '"';
+      end_delta(member, fold, out);
     }
     if (!fold.done()) return;
     out += delta_heads_[member] + "},\"logprobs\":";
     append_fresh_logprobs(member, fold, out);
     out += ',';
-    append_openai_finish(fold.finish, out);
+    append_openai_finish(fold.finish, out, called(member));
     out += event_tail_;
   }
 
@@ -60,8 +67,8 @@ class ChatFormat final : public AnswerFormat {
     std::string out = whole_head_ + "\"choices\":[";
     for (std::size_t member = 0; member < folds.size(); ++member) {
       if (member > 0) out += ',';
-      out += "{\"index\":" + std::to_string(member) + ",\"message\":{\"role\":\"assistant\",\"content\":";
-      append_json_string(out, folds[member].text);
+      out += "{\"index\":" + std::to_string(member) + ",\"message\":{\"role\":\"assistant\",";
+      append_message(member, folds[member], out);
       out += "},\"logprobs\":";
       if (logprobs_) {
         append_chat_logprobs(tokenizer_, folds[member].logprobs, out);
@@ -69,7 +76,7 @@ class ChatFormat final : public AnswerFormat {
         out += "null";
       }
       out += ',';
-      append_openai_finish(folds[member].finish, out);
+      append_openai_finish(folds[member].finish, out, called(member));
       out += '}';
     }
     out += "],\"usage\":";
@@ -81,6 +88,24 @@ class ChatFormat final : public AnswerFormat {
   bool answers_aborts() const override { return false; }
 
  private:
+  // What follows a delta's fields.
+  void end_delta(std::size_t member, const AnswerFold& fold, std::string& out) {
+    out += "},\"logprobs\":";
+    append_fresh_logprobs(member, fold, out);
+    out += ",\"finish_reason\":null";
+    out += event_tail_;
+  }
+
+  void append_message(std::size_t member, const AnswerFold& fold, std::string& out) {
+    if (!replies_.empty()) {
+      return replies_[member].append_message(replies_[member].take(fold.text, true), reasons_, out);
+    }
+    out += "\"content\":";
+    append_json_string(out, fold.text);
+  }
+
+  bool called(std::size_t member) const { return !replies_.empty() && replies_[member].called(); }
+
   // Those that no event has told yet; null if there are none.
   void append_fresh_logprobs(std::size_t member, const AnswerFold& fold, std::string& out) {
     const auto fresh = std::span(fold.logprobs).subspan(told_[member]);
@@ -93,6 +118,8 @@ class ChatFormat final : public AnswerFormat {
   }
 
   bool include_usage_, logprobs_;
+  bool reasons_ = false;
+  std::vector<ChatReply> replies_;  // per member; none: all text is content
   std::size_t choices_;
   const text::Tokenizer* tokenizer_;
   std::vector<std::size_t> told_;  // log probabilities, per member

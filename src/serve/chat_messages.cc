@@ -9,6 +9,7 @@ namespace {
 using simdjson::dom::element;
 
 constexpr std::size_t kMaxWordBytes = 64;
+constexpr std::size_t kMaxArgumentLevels = 64;
 constexpr std::size_t kNoLimit = SIZE_MAX;  // the prompt's length is judged as a whole
 
 bool known_role(std::string_view role) {
@@ -122,6 +123,52 @@ Status check_continued(const FieldReader& fields, const std::string& role) {
   return {};
 }
 
+// Templates write arguments as JSON: a string that holds an object becomes the object.
+void append_arguments(element arguments, std::string& out) {
+  if (arguments.is_string()) {
+    const std::string text(string_of(arguments));
+    simdjson::dom::parser parser;
+    element read;
+    if (parser.allocate(text.size(), kMaxArgumentLevels) == simdjson::SUCCESS &&
+        parser.parse(text).get(read) == simdjson::SUCCESS && read.is_object()) {
+      out += simdjson::minify(read);
+      return;
+    }
+  }
+  out += simdjson::minify(arguments);
+}
+
+// A value of `tool_calls`: everything as it is but the arguments.
+void append_tool_calls(element value, std::string& out) {
+  if (value.is_array()) {
+    out += '[';
+    for (const element item : array_of(value)) {
+      if (out.back() != '[') out += ',';
+      append_tool_calls(item, out);
+    }
+    out += ']';
+    return;
+  }
+  if (!value.is_object()) {
+    out += simdjson::minify(value);
+    return;
+  }
+  out += '{';
+  for (const auto [key, field] : object_of(value)) {
+    if (out.back() != '{') out += ',';
+    append_json_string(out, key);
+    out += ':';
+    if (key == "function") {
+      append_tool_calls(field, out);
+    } else if (key == "arguments") {
+      append_arguments(field, out);
+    } else {
+      out += simdjson::minify(field);
+    }
+  }
+  out += '}';
+}
+
 void append_message(simdjson::dom::object message, const std::string& role, const std::string& content,
                     std::string& out) {
   if (out.size() > 1) out += ',';
@@ -133,7 +180,12 @@ void append_message(simdjson::dom::object message, const std::string& role, cons
     if (key == "role" || key == "content") continue;
     out += ',';
     append_json_string(out, key);
-    out += ':' + simdjson::minify(value);
+    out += ':';
+    if (key == "tool_calls") {
+      append_tool_calls(value, out);
+    } else {
+      out += simdjson::minify(value);
+    }
   }
   out += '}';
 }

@@ -7,6 +7,7 @@
 #include "serve/prompt.h"
 #include "serve/request_envelope.h"
 #include "serve/request_wishes.h"
+#include "serve/tool_fields.h"
 
 namespace levada::serve {
 
@@ -35,7 +36,7 @@ Status append_kwargs(const FieldReader& fields, std::string& inputs) {
   if (!kwargs->is_object()) {
     return invalid_argument("must be an object, got " + describe_type(*kwargs), "chat_template_kwargs");
   }
-  constexpr std::string_view kOurs[] = {"messages", "add_generation_prompt", "bos_token", "eos_token"};
+  constexpr std::string_view kOurs[] = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"};
   for (const auto [key, value] : object_of(*kwargs)) {
     if (std::find(std::begin(kOurs), std::end(kOurs), key) != std::end(kOurs)) {
       return invalid_argument("is set by the server", "chat_template_kwargs." + std::string(key));
@@ -46,7 +47,8 @@ Status append_kwargs(const FieldReader& fields, std::string& inputs) {
   return {};
 }
 
-Result<std::string> template_inputs(const ModelContext& model, FieldReader& fields, const std::string& messages) {
+Result<std::string> template_inputs(const ModelContext& model, FieldReader& fields, const std::string& messages,
+                                    const std::string& tools) {
   std::string inputs = "{";
   LEVADA_RETURN_IF_ERROR(append_kwargs(fields, inputs));
   std::optional<std::string> reasoning_effort;
@@ -59,11 +61,17 @@ Result<std::string> template_inputs(const ModelContext& model, FieldReader& fiel
   }
   append_special(model, "bos_token", model.tokenizer->bos(), inputs);
   append_special(model, "eos_token", model.tokenizer->eos(), inputs);
+  if (!tools.empty()) inputs += "\"tools\":" + tools + ',';
   inputs += "\"add_generation_prompt\":true,\"messages\":" + messages + "}";
   return inputs;
 }
 
-Result<std::vector<core::Token>> read_prompt(const ModelContext& model, FieldReader& fields) {
+struct ChatPrompt {
+  std::vector<core::Token> tokens;
+  bool reasoning_open = false;  // it ends inside the model's reasoning
+};
+
+Result<ChatPrompt> read_prompt(const ModelContext& model, FieldReader& fields, const std::string& tools) {
   if (model.tokenizer == nullptr || model.chat_template == nullptr) {
     return invalid_argument("this model has no chat template; give one with --chat-template, or use /v1/completions",
                             "messages");
@@ -74,7 +82,7 @@ Result<std::vector<core::Token>> read_prompt(const ModelContext& model, FieldRea
   LEVADA_ASSIGN_OR_RETURN(const Conversation conversation, read_messages(fields, continue_final));
   // Spares the template engine what can't fit.
   LEVADA_RETURN_IF_ERROR(check_text_bytes(model, conversation.text_bytes, "messages"));
-  LEVADA_ASSIGN_OR_RETURN(const std::string inputs, template_inputs(model, fields, conversation.messages));
+  LEVADA_ASSIGN_OR_RETURN(const std::string inputs, template_inputs(model, fields, conversation.messages, tools));
   const std::size_t limit = max_template_bytes(model);
   if (inputs.size() > limit) {
     return payload_too_large("messages and chat_template_kwargs are " + std::to_string(inputs.size()) +
@@ -83,8 +91,35 @@ Result<std::vector<core::Token>> read_prompt(const ModelContext& model, FieldRea
   }
   auto prompt = model.chat_template->render(inputs);
   if (!prompt.ok()) return Status(prompt.status().code(), prompt.status().message(), "messages");
-  return prompt_from_text(model, *prompt + conversation.continued, "messages",
-                          false);  // the template writes its own special tokens
+  const std::string text = *prompt + conversation.continued;
+  ChatPrompt result;
+  LEVADA_ASSIGN_OR_RETURN(result.tokens, prompt_from_text(model, text, "messages",
+                                                          false));  // the template writes its own special tokens
+  result.reasoning_open = reasoning_is_open(model.replies, text);
+  return result;
+}
+
+// How the answers are to be read; null: all is content.
+Result<std::shared_ptr<const reply::Form>> read_form(const ModelContext& model, FieldReader& fields,
+                                                     const ToolWish& tools, bool reasoning_open) {
+  bool separate = true;
+  fields.boolean("separate_reasoning", &separate);
+  LEVADA_RETURN_IF_ERROR(fields.status());
+  auto form = std::make_shared<reply::Form>();
+  if (separate) form->reasoning = model.replies.reasoning;
+  form->reasoning_open = reasoning_open;
+  if (!tools.tools.empty()) form->calls = model.replies.calls;
+  form->tools = tools.tools;
+  if (!form->reasoning && !form->calls) form.reset();
+  return std::shared_ptr<const reply::Form>(std::move(form));
+}
+
+// The form of the answer's text: what the request asks for, or calls and nothing else.
+Result<std::optional<GuideWish>> read_guide(const FieldReader& fields, const ToolWish& tools) {
+  LEVADA_ASSIGN_OR_RETURN(std::optional<GuideWish> guide, read_openai_guide(fields));
+  if (!tools.forced) return guide;
+  if (guide) return invalid_argument("an answer of a form can't be a tool call, too", guide->field);
+  return tools.forced;
 }
 
 }  // namespace
@@ -92,18 +127,26 @@ Result<std::vector<core::Token>> read_prompt(const ModelContext& model, FieldRea
 Result<CallSpec> parse_chat(const ParseContext& context, simdjson::dom::object body) {
   FieldReader fields(body);
   LEVADA_ASSIGN_OR_RETURN(OpenAiPrelude prelude, read_openai_prelude(context, Dialect::kChat, fields));
-  LEVADA_ASSIGN_OR_RETURN(std::vector<core::Token> prompt, read_prompt(context.model, fields));
-  LEVADA_RETURN_IF_ERROR(resolve_limit(context.model, prelude.limit, prompt.size(),
-                                       context.model.chat_default_max_tokens, prelude.sampling));
+  const ModelContext& model = context.model;
+  const auto format = model.replies.calls.value_or(reply::CallFormat::kHermes);
+  LEVADA_ASSIGN_OR_RETURN(const ToolWish tools, read_tools(fields, format));
+  LEVADA_ASSIGN_OR_RETURN(ChatPrompt prompt, read_prompt(model, fields, tools.listed));
+  LEVADA_RETURN_IF_ERROR(
+      resolve_limit(model, prelude.limit, prompt.tokens.size(), model.chat_default_max_tokens, prelude.sampling));
 
   CallSpec call = make_openai_call(context, Dialect::kChat, prelude.envelope);
   call.choices = read_choices(fields);
-  core::Request request = make_request(context, prelude.envelope, std::move(prompt), prelude.sampling);
+  LEVADA_ASSIGN_OR_RETURN(call.form, read_form(model, fields, tools, prompt.reasoning_open));
+  if (call.form) keep_tags(model.replies, *call.form, *model.tokenizer, prelude.sampling);
+  call.call_ids = "call_" + context.new_id();
+  core::Request request = make_request(context, prelude.envelope, std::move(prompt.tokens), prelude.sampling);
   request.logprobs = read_chat_logprobs(fields);
   LEVADA_RETURN_IF_ERROR(fields.status());
   LEVADA_RETURN_IF_ERROR(add_members(context, std::move(request), call.id, call));
-  LEVADA_ASSIGN_OR_RETURN(const auto guide, read_openai_guide(fields));
-  LEVADA_RETURN_IF_ERROR(add_guides(context.model, guide, {}, call.members));
+  LEVADA_ASSIGN_OR_RETURN(const auto guide, read_guide(fields, tools));
+  std::optional<ReasoningTokens> reasoning = model.replies.tokens;
+  if (reasoning) reasoning->open = prompt.reasoning_open;
+  LEVADA_RETURN_IF_ERROR(add_guides(model, guide, reasoning, call.members));
   return call;
 }
 

@@ -17,6 +17,15 @@ void send(const http::Responder& responder, Emission emission) {
   if (emission.end) responder.end();
 }
 
+// The body may ask for an answer of a form: one of the fields that do is named in it, if only in somebody's text.
+bool may_compile(std::string_view body) {
+  for (const std::string_view field :
+       {"\"response_format\"", "\"json_schema\"", "\"regex\"", "\"ebnf\"", "\"structural_tag\"", "\"tool_choice\""}) {
+    if (body.find(field) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
 // Adds a capture's result to the last bytes of an answer.
 void add_capture(Emission& emission, bool stream, const std::string& result) {
   constexpr std::string_view kDone = "data: [DONE]\n\n";
@@ -44,6 +53,7 @@ void GenerationRoutes::register_on(Router& router) {
 
 void GenerationRoutes::accept(Dialect dialect, http::Request request, const http::Responder& responder) {
   const std::size_t body_bytes = request.body.size();
+  const bool compiles = may_compile(request.body);
   const Status taken = intake_.submit(
       body_bytes,
       [this, dialect, request = std::move(request), responder,
@@ -55,7 +65,8 @@ void GenerationRoutes::accept(Dialect dialect, http::Request request, const http
           return nullptr;
         }
         return [this, parsed = std::move(parsed).value(), responder]() mutable { start(std::move(parsed), responder); };
-      });
+      },
+      compiles);
   if (!taken.ok()) respond_error(responder, taken);
 }
 

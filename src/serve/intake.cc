@@ -29,17 +29,20 @@ std::function<void()> run_guarded(const Intake::Job& job, simdjson::dom::parser&
 Intake::Intake(http::Server& server) : server_(server) {
   short_.thread = Thread("intake", [this] { run(short_); });
   long_.thread = Thread("intake-long", [this] { run(long_); });
+  compiling_.thread = Thread("intake-forms", [this] { run(compiling_); });
 }
 
 Intake::~Intake() {
   short_.mailbox.close();
   long_.mailbox.close();
+  compiling_.mailbox.close();
   short_.thread.join();
   long_.thread.join();
+  compiling_.thread.join();
 }
 
-Status Intake::submit(std::size_t body_bytes, Job job) {
-  Lane& lane = body_bytes > kLongBodyBytes ? long_ : short_;
+Status Intake::submit(std::size_t body_bytes, Job job, bool compiles) {
+  Lane& lane = compiles ? compiling_ : body_bytes > kLongBodyBytes ? long_ : short_;
   if (lane.waiting >= kMaxWaiting) {
     return resource_exhausted(std::to_string(kMaxWaiting) + " requests are waiting to be read; try again later");
   }

@@ -2,9 +2,9 @@
 // stream.
 // Owner: Api.
 // Thread: submit() on the I/O thread; jobs run on an intake thread, what they return on the I/O thread.
-// Invariant: jobs of one lane keep their order; a body above kLongBodyBytes waits in its own lane, so that small
-// requests don't queue behind it; at most kMaxWaiting jobs wait per lane and kMaxWaitingBytes of bodies in both; a job
-// that throws is logged and dropped, and its Responder with it, which answers 500.
+// Invariant: jobs of one lane keep their order; a body above kLongBodyBytes waits in its own lane, and so does one whose
+// reading may compile a grammar, so that small requests don't queue behind them; at most kMaxWaiting jobs wait per lane and
+// kMaxWaitingBytes of bodies in all; a job that throws is logged and dropped, and its Responder with it, which answers 500.
 // Shutdown: the destructor waits until every job taken before has run; what they return runs only while the server
 // does, so the server must have stopped by then.
 #pragma once
@@ -35,7 +35,8 @@ class Intake {
   ~Intake();
 
   // kResourceExhausted if the lane is full, or if bodies wait and this one would exceed the bytes that may.
-  Status submit(std::size_t body_bytes, Job job);
+  // `compiles`: it may take seconds.
+  Status submit(std::size_t body_bytes, Job job, bool compiles = false);
 
  private:
   struct Entry {
@@ -52,7 +53,7 @@ class Intake {
 
   http::Server& server_;
   std::size_t waiting_bytes_ = 0;  // I/O thread only; counted until what the job returned has run
-  Lane short_, long_;
+  Lane short_, long_, compiling_;
 };
 
 }  // namespace levada::serve

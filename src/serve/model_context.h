@@ -12,6 +12,7 @@
 
 #include "core/model_info.h"
 #include "grammar/compiler.h"
+#include "serve/reply_form.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -24,6 +25,7 @@ struct ModelContext {
   const text::Tokenizer* tokenizer = nullptr;
   const text::ChatTemplate* chat_template = nullptr;
   grammar::Compiler* grammars = nullptr;  // null: no answer has a form
+  ReplyStyle replies;
   std::function<Status(std::int32_t prompt_tokens)> check_fits;
   std::int64_t max_batch_prompts = 1024;
   bool return_hidden_states = false;                    // requests may ask for them

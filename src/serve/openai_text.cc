@@ -23,13 +23,14 @@ void append_matched(const core::Finish& finish, std::string& out) {
   }
 }
 
-void append_openai_finish(const std::optional<core::Finish>& finish, std::string& out) {
+void append_openai_finish(const std::optional<core::Finish>& finish, std::string& out, bool called) {
   out += "\"finish_reason\":";
   if (!finish) {
     out += "null";
     return;
   }
-  out += finish->reason == core::FinishReason::kLength ? "\"length\"" : "\"stop\"";
+  const char* stopped = called ? "\"tool_calls\"" : "\"stop\"";
+  out += finish->reason == core::FinishReason::kLength ? "\"length\"" : stopped;
   out += ",\"matched_stop\":";
   append_matched(*finish, out);
 }

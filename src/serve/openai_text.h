@@ -16,8 +16,8 @@ namespace levada::serve {
 
 // {"id":…,"object":…,"created":…,"model":…,   (open: fields follow)
 std::string openai_head(const CallSpec& call, const char* object, std::int64_t created_unix_s);
-// "finish_reason":…,"matched_stop":…
-void append_openai_finish(const std::optional<core::Finish>& finish, std::string& out);
+// "finish_reason":…,"matched_stop":…; `called`: it stopped after tool calls
+void append_openai_finish(const std::optional<core::Finish>& finish, std::string& out, bool called = false);
 // {"prompt_tokens":…}: sums over the members, but over each prompt once, however many choices it has.
 void append_usage(const std::vector<AnswerFold>& folds, std::size_t choices, std::string& out);
 // The matched stop token or string as JSON; null if neither.

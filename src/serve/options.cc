@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "serve/json_text.h"
+#include "serve/reply_form.h"
 
 namespace levada::serve {
 
@@ -22,6 +23,10 @@ void describe(OptionTable& table, Options& options) {
   table.add("api_key", &options.api_key, "clients must send it as Authorization: Bearer KEY");
   table.add("admin_api_key", &options.admin_api_key, "a separate key for flush, abort and audit");
   table.add("chat_template", &options.chat_template, "a Jinja file used instead of the tokenizer's chat template");
+  table.add("tool_call_parser", &options.tool_call_parser,
+            "how the model writes tool calls: hermes, llama3, glm45, none; auto: by its family");
+  table.add("reasoning_parser", &options.reasoning_parser,
+            "how it marks its reasoning: qwen3, glm45, deepseek-r1, kimi, none; auto: by its family");
   table.add("max_body_bytes", &options.max_body_bytes, "largest accepted request body").range(1024, 1 << 30);
   table.add("max_batch_prompts", &options.max_batch_prompts, "most prompts in one request").range(1, 65536);
   table.add("enable_return_hidden_states", &options.enable_return_hidden_states,
@@ -41,7 +46,7 @@ Status check_options(const Options& options) {
       return invalid_argument("must be printable ASCII without blanks: no client could send this one", kKeyNames[i]);
     }
   }
-  return {};
+  return reply_style(options.tool_call_parser, options.reasoning_parser, nullptr).status();
 }
 
 std::vector<std::pair<std::string, std::string>> arguments_of(const OptionTable& table) {

@@ -16,11 +16,13 @@ namespace levada::serve {
 
 struct Options {
   std::string host = "127.0.0.1";
-  std::int64_t port = 30000;                        // 0: any free port
-  std::string served_model_name;                    // empty: the model as the user named it
-  std::string api_key;                              // empty: open to all
-  std::string admin_api_key;                        // empty: api_key guards the administrative endpoints too
-  std::string chat_template;                        // a Jinja file; empty: the one shipped with the tokenizer
+  std::int64_t port = 30000;              // 0: any free port
+  std::string served_model_name;          // empty: the model as the user named it
+  std::string api_key;                    // empty: open to all
+  std::string admin_api_key;              // empty: api_key guards the administrative endpoints too
+  std::string chat_template;              // a Jinja file; empty: the one shipped with the tokenizer
+  std::string tool_call_parser = "auto";  // how the model writes tool calls; auto: as its family does; none: not at all
+  std::string reasoning_parser = "auto";  // how it marks its reasoning
   std::int64_t max_body_bytes = 64 << 20;           // a larger body is answered with 413
   std::int64_t max_batch_prompts = 1024;            // prompts in one call
   bool enable_return_hidden_states = false;         // off: return_hidden_states is refused

@@ -17,6 +17,8 @@ TEST(Options, EachIsSetByNameAndBadValuesAreRefused) {
                                                         {"api_key", "k"},
                                                         {"admin_api_key", "a"},
                                                         {"chat_template", "t.jinja"},
+                                                        {"tool_call_parser", "llama3"},
+                                                        {"reasoning_parser", "none"},
                                                         {"max_body_bytes", "2048"},
                                                         {"max_batch_prompts", "3"},
                                                         {"enable_return_hidden_states", "true"},
@@ -26,6 +28,11 @@ TEST(Options, EachIsSetByNameAndBadValuesAreRefused) {
   EXPECT_EQ(table.options().size(), std::size(values)) << "an option without a test";
   EXPECT_EQ(options.chat_template, "t.jinja");
   EXPECT_EQ(options.max_batch_prompts, 3);
+  EXPECT_TRUE(check_options(options).ok());
+  options.reasoning_parser = "aloud";
+  EXPECT_EQ(check_options(options).field(), "reasoning_parser");
+  options.tool_call_parser = "smoke";
+  EXPECT_EQ(check_options(options).field(), "tool_call_parser");
   EXPECT_FALSE(table.set("serve", "port", "70000").ok());
   EXPECT_FALSE(table.set("serve", "max_body_bytes", "1").ok());
 

@@ -176,9 +176,7 @@ TEST_F(Border, WhatWouldChangeTheAnswerSilentlyIsRefusedByName) {
     Endpoint endpoint;
     const char *field, *asks, *neutral;
   } lines[] = {
-      {kChat, "tools", "[{}]", "[]"},
       {kChat, "functions", "[{}]", "[]"},
-      {kChat, "tool_choice", "\"required\"", "\"auto\""},
       {kChat, "best_of", "2", "1"},
       {kChat, "echo", "true", "false"},
       {kChat, "suffix", "\"x\"", "\"\""},

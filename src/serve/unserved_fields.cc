@@ -38,8 +38,8 @@ constexpr Unserved kUnserved[] = {
     {"echo", kChat},
     {"suffix", kOpenAi},
     // Tools.
-    {"tools", kOpenAi},
-    {"tool_choice", kOpenAi, {"\"none\"", "\"auto\""}},
+    {"tools", kCompletion},
+    {"tool_choice", kCompletion, {"\"none\"", "\"auto\""}},
     {"functions", kOpenAi},
     {"function_call", kOpenAi, {"\"none\"", "\"auto\""}},
     // Constrained output.

@@ -196,16 +196,16 @@ class Trainee final : public SampleSource {
   std::unique_ptr<DflashTrainer> trainer_;
 };
 
-struct Trained {
+struct TrainedOver {
   std::vector<double> losses;
   std::string weights;
-  bool operator==(const Trained&) const = default;
+  bool operator==(const TrainedOver&) const = default;
 };
 
-Trained train_over(Stores::Kind kind) {
+TrainedOver train_over(Stores::Kind kind) {
   MixedRun run([kind](std::int64_t, std::int64_t) { return kind; });
   Trainee trainee(run);
-  Trained trained{trainee.train(), {}};
+  TrainedOver trained{trainee.train(), {}};
   trained.weights = trainee.weights();
   EXPECT_EQ(trained.losses.size(), 3u);
   EXPECT_EQ(trainee.counts().in_place, kind == Stores::kNvlink ? kTotal : 0);
@@ -214,7 +214,7 @@ Trained train_over(Stores::Kind kind) {
 }
 
 TEST(Transports, T10TheLossOfEveryStepAndTheWeightsAreTheSameBitsOverNvlinkShmAndTcp) {
-  const Trained nvlink = train_over(Stores::kNvlink);
+  const TrainedOver nvlink = train_over(Stores::kNvlink);
   EXPECT_GT(nvlink.losses.front(), 0);
   EXPECT_EQ(train_over(Stores::kTcp), nvlink);
   EXPECT_EQ(train_over(Stores::kShm), nvlink);
@@ -223,16 +223,16 @@ TEST(Transports, T10TheLossOfEveryStepAndTheWeightsAreTheSameBitsOverNvlinkShmAn
 TEST(Transports, OneRunMixesThemAndEachConsumerReadsAll) {
   MixedRun run([](std::int64_t p, std::int64_t) { return Stores::kAll[static_cast<std::size_t>(p % 3)]; }, {"a", "b"});
   Trainee first(run, 0), second(run, 1);
-  const Trained alone = train_over(Stores::kTcp);
-  EXPECT_EQ((Trained{first.train(), first.weights()}), alone);
-  EXPECT_EQ((Trained{second.train(), second.weights()}), alone);
+  const TrainedOver alone = train_over(Stores::kTcp);
+  EXPECT_EQ((TrainedOver{first.train(), first.weights()}), alone);
+  EXPECT_EQ((TrainedOver{second.train(), second.weights()}), alone);
   EXPECT_EQ(first.counts().in_place, kTotal / 3);
   EXPECT_EQ(first.counts().acquired, kTotal) << "nothing was read twice";
 }
 
 // Its samples are captured anew, into those that are left.
 TEST(Transports, F02AServerThatDiesCostsARecaptureAndNoSample) {
-  const Trained unharmed = train_over(Stores::kTcp);
+  const TrainedOver unharmed = train_over(Stores::kTcp);
   for (const Stores::Kind dead : Stores::kAll) {
     bool died = false;
     MixedRun run([&](std::int64_t p, std::int64_t) {
@@ -244,12 +244,12 @@ TEST(Transports, F02AServerThatDiesCostsARecaptureAndNoSample) {
       died = true;
       run.stores.of(dead).stop();
     };
-    EXPECT_EQ((Trained{trainee.train(), trainee.weights()}), unharmed) << dead;
+    EXPECT_EQ((TrainedOver{trainee.train(), trainee.weights()}), unharmed) << dead;
   }
 }
 
 TEST(Transports, BytesThatChangeInTheArenaUnderAStepAreNeverLearntFrom) {
-  const Trained unharmed = train_over(Stores::kNvlink);
+  const TrainedOver unharmed = train_over(Stores::kNvlink);
   MixedRun run([](std::int64_t, std::int64_t) { return Stores::kNvlink; });
   Trainee trainee(run);
   trainee.before_confirm = [&] {
@@ -258,17 +258,17 @@ TEST(Transports, BytesThatChangeInTheArenaUnderAStepAreNeverLearntFrom) {
     auto* const byte = const_cast<std::byte*>(view->bytes().data());
     *byte ^= std::byte{1};
   };
-  EXPECT_EQ((Trained{trainee.train(), trainee.weights()}), unharmed);
+  EXPECT_EQ((TrainedOver{trainee.train(), trainee.weights()}), unharmed);
   EXPECT_EQ(trainee.counts().reported_lost, 0) << "the step found it, not a read";
   EXPECT_GT(trainee.counts().gone_back, 0);
 }
 
 TEST(Transports, F19ALeaseThatEndsUnderAStepGivesItUpAndTheSamplesAreReadAgain) {
-  const Trained unharmed = train_over(Stores::kNvlink);
+  const TrainedOver unharmed = train_over(Stores::kNvlink);
   MixedRun run([](std::int64_t, std::int64_t) { return Stores::kNvlink; });
   Trainee trainee(run);
   trainee.before_confirm = [&] { run.clock.advance_us(26'000'000); };
-  EXPECT_EQ((Trained{trainee.train(), trainee.weights()}), unharmed);
+  EXPECT_EQ((TrainedOver{trainee.train(), trainee.weights()}), unharmed);
   EXPECT_GT(trainee.counts().gone_back, 0);
 }
 

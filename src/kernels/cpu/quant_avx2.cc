@@ -10,7 +10,8 @@ struct Avx2 {
   using I = __m256i;
   using F = __m256;
   static constexpr int kLanes = 8;
-  static constexpr int kTileRows = 4;
+  // Rows of a tile whose sums fit the registers.
+  static constexpr int kRows = 3, kRowsQ4_K = 1, kRowsQ6_K = 1;
   static constexpr int kSignedBias = 0;
 
   LEVADA_HOT static I set_int(int x) { return _mm256_set1_epi32(x); }

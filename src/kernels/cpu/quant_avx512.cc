@@ -10,7 +10,8 @@ struct Vnni512 {
   using I = __m512i;
   using F = __m512;
   static constexpr int kLanes = 16;
-  static constexpr int kTileRows = 8;
+  // Rows of a tile whose sums fit the registers.
+  static constexpr int kRows = 8, kRowsQ4_K = 4, kRowsQ6_K = 2;
   static constexpr int kSignedBias = 128;  // vpdpbusd takes its first factor unsigned
 
   LEVADA_HOT static I set_int(int x) { return _mm512_set1_epi32(x); }

@@ -16,6 +16,12 @@ constexpr std::int64_t kPanel = QuantMatrix::kPanelRows;
 // Bytes of panels that all tiles of rows meet before the next are read: they stay in the second-level cache.
 constexpr std::int64_t kCachedPanels = 128 * 1024;
 
+// The integer products of a block with both digits of the activations of R rows.
+template <class Q, int R>
+struct Dots {
+  typename Q::I of[2][R];
+};
+
 // One block's share of R rows. Each format adds `d * dot` (and its minimum) to acc.
 template <class Q, int R>
 struct Tile {
@@ -25,58 +31,67 @@ struct Tile {
 
   LEVADA_HOT const RoundedBlock& block(int r, std::int64_t b = 0) const { return x[r * x_stride + b]; }
 
-  LEVADA_HOT void add(int r, std::int64_t b, typename Q::I dots, typename Q::F d) const {
-    acc[r] = Q::fma(Q::to_float(dots), Q::mul(d, Q::set(block(r, b).scale)), acc[r]);
+  // Minus `bias` times the sums of halves [first, last] of block b: what quants stored with that bias have too much.
+  LEVADA_HOT void start(Dots<Q, R>& dots, std::int64_t b, int bias, int first = 0, int last = 1) const {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+      for (int digit = 0; digit < 2; ++digit) {
+        const auto& sum = block(r, b).sum[digit];
+        dots.of[digit][r] = Q::set_int(bias == 0 ? 0 : -bias * (first == last ? sum[first] : sum[0] + sum[1]));
+      }
+    }
   }
-  LEVADA_HOT void add_minimum(int r, std::int64_t b, typename Q::F m) const {
-    acc[r] = Q::fma(m, Q::set(block(r, b).scaled_sum), acc[r]);
+  // Products with activations 4 j to 4 j + 3 of block b.
+  LEVADA_HOT void multiply(Dots<Q, R>& dots, typename Q::I quants, std::int64_t b, int j) const {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      dots.of[0][r] = Q::dot(dots.of[0][r], quants, block(r, b).digit[0] + 4 * j);
+      dots.of[1][r] = Q::dot(dots.of[1][r], quants, block(r, b).digit[1] + 4 * j);
+    }
   }
-  // Minus `bias` times the sum of the block's activations: what quants stored with that bias have too much.
-  LEVADA_HOT typename Q::I unbiased(int r, std::int64_t b, int bias) const {
-    return Q::set_int(-bias * (block(r, b).sum[0] + block(r, b).sum[1]));
+  LEVADA_HOT void add(const Dots<Q, R>& dots, std::int64_t b, typename Q::F d) const {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const auto both = Q::fma(Q::set(kDigitBase), Q::to_float(dots.of[0][r]), Q::to_float(dots.of[1][r]));
+      acc[r] = Q::fma(both, Q::mul(d, Q::set(block(r, b).scale)), acc[r]);
+    }
+  }
+  LEVADA_HOT void add_minimum(std::int64_t b, typename Q::F m) const {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) acc[r] = Q::fma(m, Q::set(block(r, b).scaled_sum), acc[r]);
   }
 };
 
 template <class Q, int R, bool kMinimum>
 LEVADA_HOT void nibble_block(const Tile<Q, R>& tile, const std::byte* w, std::int64_t c) {
-  const typename Q::F d = Q::halves(w + 2 * c);
-  typename Q::I dots[R];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) dots[r] = kMinimum ? Q::set_int(0) : tile.unbiased(r, 0, 8);
+  Dots<Q, R> dots;
+  tile.start(dots, 0, kMinimum ? 0 : 8);
   const std::byte* quants = w + (kMinimum ? 64 : 32) + 4 * c;
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
     const typename Q::I pair = Q::load(quants + 64 * j);
-    const typename Q::I low = Q::low(pair), high = Q::high(pair);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      dots[r] = Q::dot(dots[r], low, tile.block(r).q + 4 * j);
-      dots[r] = Q::dot(dots[r], high, tile.block(r).q + 16 + 4 * j);
-    }
+    tile.multiply(dots, Q::low(pair), 0, j);
+    tile.multiply(dots, Q::high(pair), 0, j + 4);
   }
-  if constexpr (kMinimum) {
-    const typename Q::F m = Q::halves(w + 32 + 2 * c);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) tile.add_minimum(r, 0, m);
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) tile.add(r, 0, dots[r], d);
+  if constexpr (kMinimum) tile.add_minimum(0, Q::halves(w + 32 + 2 * c));
+  tile.add(dots, 0, Q::halves(w + 2 * c));
 }
 
 template <class Q, int R>
 LEVADA_HOT void q8_0_block(const Tile<Q, R>& tile, const std::byte* w, std::int64_t c) {
-  const typename Q::F d = Q::halves(w + 2 * c);
-  typename Q::I dots[R];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) dots[r] = tile.unbiased(r, 0, Q::kSignedBias);
+  Dots<Q, R> dots;
+  tile.start(dots, 0, Q::kSignedBias);
 #pragma GCC unroll 8
   for (int j = 0; j < 8; ++j) {
     const typename Q::I quants = Q::load_signed(w + 32 + 64 * j + 4 * c);
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) dots[r] = Q::dot_signed(dots[r], quants, tile.block(r).q + 4 * j);
+    for (int r = 0; r < R; ++r) {
+      dots.of[0][r] = Q::dot_signed(dots.of[0][r], quants, tile.block(r).digit[0] + 4 * j);
+      dots.of[1][r] = Q::dot_signed(dots.of[1][r], quants, tile.block(r).digit[1] + 4 * j);
+    }
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) tile.add(r, 0, dots[r], d);
+  tile.add(dots, 0, Q::halves(w + 2 * c));
 }
 
 // The 6-bit scale and minimum of group g: twelve bytes of each row (docs/formats/gguf.md).
@@ -99,54 +114,35 @@ LEVADA_HOT void q4_k_block(const Tile<Q, R>& tile, const std::byte* w, std::int6
   const std::byte* packed = w + 64 + c;
   for (int g = 0; g < 8; g += 2) {  // two groups share 32 bytes of a row
     const std::byte* quants = w + 256 + 512 * (g / 2) + 4 * c;
-    typename Q::I even[R], odd[R];
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) even[r] = odd[r] = Q::set_int(0);
+    Dots<Q, R> even, odd;
+    tile.start(even, g, 0);
+    tile.start(odd, g, 0);
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) {
       const typename Q::I pair = Q::load(quants + 64 * j);
-      const typename Q::I low = Q::low(pair), high = Q::high(pair);
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        even[r] = Q::dot(even[r], low, tile.block(r, g).q + 4 * j);
-        odd[r] = Q::dot(odd[r], high, tile.block(r, g + 1).q + 4 * j);
-      }
+      tile.multiply(even, Q::low(pair), g, j);
+      tile.multiply(odd, Q::high(pair), g + 1, j);
     }
-    const auto scaled = [&](typename Q::I s, typename Q::F f) { return Q::mul(f, Q::to_float(s)); };
-    const typename Q::F d0 = scaled(q4_k_scale<Q>(packed, g), d), d1 = scaled(q4_k_scale<Q>(packed, g + 1), d);
-    const typename Q::F m0 = scaled(q4_k_minimum<Q>(packed, g), m), m1 = scaled(q4_k_minimum<Q>(packed, g + 1), m);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      tile.add_minimum(r, g, m0);
-      tile.add(r, g, even[r], d0);
-      tile.add_minimum(r, g + 1, m1);
-      tile.add(r, g + 1, odd[r], d1);
-    }
+    tile.add_minimum(g, Q::mul(m, Q::to_float(q4_k_minimum<Q>(packed, g))));
+    tile.add(even, g, Q::mul(d, Q::to_float(q4_k_scale<Q>(packed, g))));
+    tile.add_minimum(g + 1, Q::mul(m, Q::to_float(q4_k_minimum<Q>(packed, g + 1))));
+    tile.add(odd, g + 1, Q::mul(d, Q::to_float(q4_k_scale<Q>(packed, g + 1))));
   }
 }
 
 // Sixteen elements of each of a half's four quarters: bytes 4 j of `low`, of the 32 behind it, and of `high`.
 template <class Q, int R>
 LEVADA_HOT void q6_k_sixteen(const Tile<Q, R>& tile, const std::byte* low, const std::byte* high, int first,
-                             int sixteen, typename Q::I (&dots)[4][R]) {
+                             int sixteen, Dots<Q, R> (&dots)[4]) {
 #pragma GCC unroll 4
-  for (int quarter = 0; quarter < 4; ++quarter) {
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) dots[quarter][r] = Q::set_int(-32 * tile.block(r, first + quarter).sum[sixteen]);
-  }
+  for (int quarter = 0; quarter < 4; ++quarter) tile.start(dots[quarter], first + quarter, 32, sixteen, sixteen);
 #pragma GCC unroll 4
   for (int j = 4 * sixteen; j < 4 * sixteen + 4; ++j) {
     const typename Q::I a = Q::load(low + 64 * j), b = Q::load(low + 512 + 64 * j), h = Q::load(high + 64 * j);
-    const typename Q::I quants[4] = {
-        Q::or_(Q::low(a), Q::template top_bits<0>(h)), Q::or_(Q::low(b), Q::template top_bits<1>(h)),
-        Q::or_(Q::high(a), Q::template top_bits<2>(h)), Q::or_(Q::high(b), Q::template top_bits<3>(h))};
-#pragma GCC unroll 4
-    for (int quarter = 0; quarter < 4; ++quarter) {
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        dots[quarter][r] = Q::dot(dots[quarter][r], quants[quarter], tile.block(r, first + quarter).q + 4 * j);
-      }
-    }
+    tile.multiply(dots[0], Q::or_(Q::low(a), Q::template top_bits<0>(h)), first, j);
+    tile.multiply(dots[1], Q::or_(Q::low(b), Q::template top_bits<1>(h)), first + 1, j);
+    tile.multiply(dots[2], Q::or_(Q::high(a), Q::template top_bits<2>(h)), first + 2, j);
+    tile.multiply(dots[3], Q::or_(Q::high(b), Q::template top_bits<3>(h)), first + 3, j);
   }
 }
 
@@ -157,18 +153,22 @@ LEVADA_HOT void q6_k_block(const Tile<Q, R>& tile, const std::byte* w, std::int6
   for (int half = 0; half < 2; ++half) {
     const std::byte* low = w + kPanel * 64 * half + 4 * c;
     const std::byte* high = w + kPanel * (128 + 32 * half) + 4 * c;
-    typename Q::I first[4][R], second[4][R];
-    q6_k_sixteen<Q, R>(tile, low, high, 4 * half, 0, first);
-    q6_k_sixteen<Q, R>(tile, low, high, 4 * half, 1, second);
+    Dots<Q, R> dots[4], more[4];
+    q6_k_sixteen<Q, R>(tile, low, high, 4 * half, 0, dots);
+    q6_k_sixteen<Q, R>(tile, low, high, 4 * half, 1, more);
 #pragma GCC unroll 4
     for (int quarter = 0; quarter < 4; ++quarter) {
       const std::byte* pair = scales + kPanel * (8 * half + 2 * quarter);
       const typename Q::I s0 = Q::signed_bytes(pair), s1 = Q::signed_bytes(pair + kPanel);
+#pragma GCC unroll 2
+      for (int digit = 0; digit < 2; ++digit) {
 #pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        const typename Q::I dots = Q::add(Q::times(first[quarter][r], s0), Q::times(second[quarter][r], s1));
-        tile.add(r, 4 * half + quarter, dots, d);
+        for (int r = 0; r < R; ++r) {
+          dots[quarter].of[digit][r] =
+              Q::add(Q::times(dots[quarter].of[digit][r], s0), Q::times(more[quarter].of[digit][r], s1));
+        }
       }
+      tile.add(dots[quarter], 4 * half + quarter, d);
     }
   }
 }
@@ -242,35 +242,48 @@ template <class Q>
 void quant_linear(const QuantArgs& a, std::int64_t begin, std::int64_t end) {
   using enum QuantFormat;
   switch (a.format) {
-    case kQ8_0: return quant_linear_of<Q, kQ8_0, Q::kTileRows>(a, begin, end);
-    case kQ4_0: return quant_linear_of<Q, kQ4_0, Q::kTileRows>(a, begin, end);
-    case kQ4_1: return quant_linear_of<Q, kQ4_1, Q::kTileRows>(a, begin, end);
-    case kQ4_K: return quant_linear_of<Q, kQ4_K, Q::kTileRows / 2>(a, begin, end);
-    case kQ6_K: return quant_linear_of<Q, kQ6_K, Q::kTileRows / 4>(a, begin, end);
+    case kQ8_0: return quant_linear_of<Q, kQ8_0, Q::kRows>(a, begin, end);
+    case kQ4_0: return quant_linear_of<Q, kQ4_0, Q::kRows>(a, begin, end);
+    case kQ4_1: return quant_linear_of<Q, kQ4_1, Q::kRows>(a, begin, end);
+    case kQ4_K: return quant_linear_of<Q, kQ4_K, Q::kRowsQ4_K>(a, begin, end);
+    case kQ6_K: return quant_linear_of<Q, kQ6_K, Q::kRowsQ6_K>(a, begin, end);
   }
 }
 
 // Magnitudes are compared as integers, which order like the floats they are the bits of.
-inline void round_block(const float* x, RoundedBlock* out) {
+inline float largest_magnitude(const float* x) {
   std::int32_t largest = 0;
   for (int i = 0; i < 32; ++i) {
     const std::int32_t bits = __builtin_bit_cast(std::int32_t, x[i]) & 0x7fffffff;
     largest = bits > largest ? bits : largest;
   }
-  const float magnitude = __builtin_bit_cast(float, largest);
+  return __builtin_bit_cast(float, largest);
+}
+
+// Adding 1.5 * 2^23 leaves the nearest whole number, ties to even, in the low bits.
+constexpr float kRounder = 12582912.0f;
+
+inline void round_block(const float* x, RoundedBlock* out) {
+  const float magnitude = largest_magnitude(x);
   const bool tiny = magnitude < 0x1p-100f;  // its inverse may not be finite
-  out->scale = tiny ? 0.0f : magnitude / 127.0f;
+  out->scale = tiny ? 0.0f : magnitude / (127.0f * kDigitBase);
   const float factor = tiny ? 0.0f : 1.0f / out->scale;
-  // Adding 1.5 * 2^23 leaves the nearest whole number, ties to even, in the low bits.
   for (int i = 0; i < 32; ++i) {
-    out->q[i] = static_cast<std::int8_t>(__builtin_bit_cast(std::uint32_t, x[i] * factor + 12582912.0f) & 0xff);
+    const float whole = (x[i] * factor + kRounder) - kRounder;
+    const float first = whole * (1.0f / kDigitBase) + kRounder;
+    const float second = whole - (first - kRounder) * kDigitBase + kRounder;
+    out->digit[0][i] = static_cast<std::int8_t>(__builtin_bit_cast(std::uint32_t, first) & 0xff);
+    out->digit[1][i] = static_cast<std::int8_t>(__builtin_bit_cast(std::uint32_t, second) & 0xff);
   }
-  for (int half = 0; half < 2; ++half) {
-    std::int32_t sum = 0;
-    for (int i = 0; i < 16; ++i) sum += out->q[16 * half + i];
-    out->sum[half] = sum;
+  for (int digit = 0; digit < 2; ++digit) {
+    for (int half = 0; half < 2; ++half) {
+      std::int32_t sum = 0;
+      for (int i = 0; i < 16; ++i) sum += out->digit[digit][16 * half + i];
+      out->sum[digit][half] = sum;
+    }
   }
-  out->scaled_sum = out->scale * static_cast<float>(out->sum[0] + out->sum[1]);
+  const std::int32_t total = kDigitBase * (out->sum[0][0] + out->sum[0][1]) + out->sum[1][0] + out->sum[1][1];
+  out->scaled_sum = out->scale * static_cast<float>(total);
 }
 
 inline void round_row(const float* x, std::int64_t k, RoundedBlock* out) {

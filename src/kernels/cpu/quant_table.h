@@ -1,9 +1,9 @@
 // What: QuantTable, the kernels on weights kept in GGUF's blocks, compiled once per instruction set.
 // Owner: static tables; all memory is the caller's.
 // Thread: any, on disjoint outputs.
-// Invariant: as table.h. A row of activations is rounded to eight bits in blocks of 32 of its own (scale: the largest
-// magnitude / 127); products inside a block are exact integers and blocks are added in ascending order by fused
-// multiply-adds, so a result depends on its row and column alone, and is the same bits for every instruction set.
+// Invariant: as table.h. A row of activations is rounded to two bytes in blocks of 32 of its own; products inside a
+// block are exact integers and blocks are added in ascending order by fused multiply-adds, so a result depends on its
+// row and column alone, and is the same bits for every instruction set.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,17 @@
 
 namespace levada::kernels {
 
-// 32 activations: x[i] is about scale * q[i].
+// A digit of an activation is a byte from -127 to 127; the first counts 254 times as much as the second.
+inline constexpr int kDigitBase = 254;
+
+// 32 activations: x[i] is about scale * (254 * digit[0][i] + digit[1][i]), the largest magnitude being 127 * 254.
 struct RoundedBlock {
   float scale;
-  float scaled_sum;     // scale * (sum[0] + sum[1])
-  std::int32_t sum[2];  // of q[0..15] and q[16..31]
-  std::int8_t q[32];
+  float scaled_sum;        // scale times the sum of all 32
+  std::int32_t sum[2][2];  // [digit][half]: of 16 digits
+  std::int8_t digit[2][32];
 };
-static_assert(sizeof(RoundedBlock) == 48);
+static_assert(sizeof(RoundedBlock) == 88);
 
 struct QuantArgs {
   const RoundedBlock* x;  // [rows, k / 32]

@@ -154,6 +154,9 @@ target_include_directories(levada_xgrammar SYSTEM
   PUBLIC "${xgrammar_from}/include" "${xgrammar_from}/3rdparty/dlpack/include" "${xgrammar_shim}"
   PRIVATE "${xgrammar_from}/3rdparty/picojson" "${xgrammar_to}")
 target_compile_options(levada_xgrammar PRIVATE -w -fwrapv -g0)
+if(LEVADA_SANITIZE)  # memory errors and races are looked for here, too; the engine's own arithmetic is its authors'
+  target_compile_options(levada_xgrammar PRIVATE -fno-sanitize=undefined)
+endif()
 # What runs per token, and per token of the vocabulary while a grammar is compiled, is optimized as all else is.
 set(xgrammar_cold ${xgrammar_sources})
 list(FILTER xgrammar_cold EXCLUDE REGEX "/(earley_parser|grammar_compiler|grammar_matcher|fsm)\\.cc$")

@@ -26,7 +26,8 @@ inline const text::Tokenizer& smollm2() {
 }
 
 inline Compiler& compiler() {
-  static Compiler compiler(smollm2(), smollm2().vocab_size(), {*smollm2().eos()}, {});
+  static Compiler compiler(smollm2(), smollm2().vocab_size(), {*smollm2().eos()},
+                           {.cpu_ms = 60'000});  // sanitizers slow it down
   return compiler;
 }
 

@@ -1,5 +1,6 @@
 #include "serve/api.h"
 
+#include "base/log.h"
 #include "grammar/compiler.h"
 #include "serve/admin_routes.h"
 #include "serve/generation_routes.h"
@@ -25,6 +26,8 @@ ModelContext make_context(const Options& options, const ServedModel& served, con
   }
   auto style = reply_style(options.tool_call_parser, options.reasoning_parser, served.tokenizer);
   if (style.ok()) model.replies = std::move(style).value();  // check_options() saw the names
+  LEVADA_LOG_INFO("serve: tool calls are read as ", model.replies.calls_name, ", reasoning as ",
+                  model.replies.reasoning_name);
   if (served.tokenizer != nullptr) {
     model.max_text_bytes = longest_fitting_text_bytes(*served.tokenizer, served.context_length_tokens);
   }

@@ -193,11 +193,21 @@ struct Shape {
                                                                                    : 210);
 };
 
+// A panel that one tile of rows meets comes from memory; the processor's own prefetching stops at every page.
+constexpr std::int64_t kFetchAhead = 4096;
+
+template <std::int64_t kBytes>
+LEVADA_HOT void fetch_ahead(const std::byte* w) {
+#pragma GCC unroll 8
+  for (std::int64_t line = 0; line < kBytes; line += 64) __builtin_prefetch(w + kFetchAhead + line);
+}
+
 // R rows from `row` on with one panel.
 template <class Q, QuantFormat kFormat, int R>
 [[gnu::noinline]] void quant_tile(const QuantArgs& a, std::int64_t panel, std::int64_t row) {
   constexpr std::int64_t kElements = Shape<kFormat>::kElements, kBytes = Shape<kFormat>::kBytes;
   const std::int64_t blocks = a.k / kElements, x_stride = a.k / 32;
+  const bool streaming = R == 1 || a.rows == R;
   for (std::int64_t c = 0; c < kPanel; c += Q::kLanes) {
     const std::int64_t column = panel * kPanel + c;
     if (column >= a.n) return;
@@ -207,6 +217,7 @@ template <class Q, QuantFormat kFormat, int R>
     for (int r = 0; r < R; ++r) acc[r] = Q::set(0);
     Tile<Q, R> tile{a.x + row * x_stride, x_stride, acc};
     for (std::int64_t b = 0; b < blocks; ++b, w += kBytes, tile.x += kElements / 32) {
+      if (streaming) fetch_ahead<kBytes>(w);
       add_block<Q, kFormat, R>(tile, w, c);
     }
     const std::int64_t valid = a.n - column < Q::kLanes ? a.n - column : Q::kLanes;

@@ -14,6 +14,7 @@
 #include "bench/percentile_chart.h"
 #include "bench/radix_bench.h"
 #include "bench/registry_bench.h"
+#include "bench/sampling_bench.h"
 #include "bench/sched_bench.h"
 #include "bench/store_bench.h"
 #include "bench/train_bench.h"
@@ -26,7 +27,8 @@ namespace levada::cli {
 namespace {
 
 const std::string kNames =
-    "radix, sched, grammar, decode, http, serving, store, nvlink-arena, registry, train, cuda-smollm2, cuda-qwen3-8b";
+    "radix, sched, sampling, grammar, decode, http, serving, store, nvlink-arena, registry, train, cuda-smollm2, "
+    "cuda-qwen3-8b";
 
 struct Options {
   bool json = false;
@@ -45,6 +47,7 @@ void describe(OptionTable& table, Options& options) {
 
 Result<std::vector<bench::Case>> run(const std::string& name, const Options& options) {
   if (name == "radix") return bench::run_radix_bench(options.scale);
+  if (name == "sampling") return bench::run_sampling_bench(options.scale);
   if (name == "http") return bench::run_http_bench(options.scale);
   if (name == "store") return bench::run_store_bench(options.scale);
   if (name == "nvlink-arena") {

@@ -169,6 +169,9 @@ Snapshot Brain::snapshot() const {
   snapshot.retractions = retractions_;
   snapshot.aborts = aborts_;
   snapshot.evicted_tokens = static_cast<std::uint64_t>(tree_.evicted_tokens_total());
+  snapshot.max_running_requests = static_cast<std::int32_t>(options_.max_running_requests);
+  snapshot.generation_throughput = metrics_.generation_throughput.value();
+  snapshot.cache_hit_rate = metrics_.cache_hit_rate.value();
   snapshot.health = health_;
   return snapshot;
 }

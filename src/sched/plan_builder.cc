@@ -15,7 +15,7 @@ void PlanBuilder::begin(core::StepId step) {
   plan_->tokens.reserve(rows_hint_);
   plan_->positions.reserve(rows_hint_);
   plan_->slices.reserve(slices_hint_);
-  plan_->samples.reserve(slices_hint_);
+  samples_.begin();
   plan_->future_tokens.reserve(slices_hint_);
   plan_->block_tables.reserve(table_hint_);
   flight_ = Flight{};
@@ -24,6 +24,7 @@ void PlanBuilder::begin(core::StepId step) {
 }
 
 std::unique_ptr<core::StepPlan> PlanBuilder::take_plan() {
+  plan_->samples.assign(samples_.rows().begin(), samples_.rows().end());
   rows_hint_ = plan_->tokens.size();
   slices_hint_ = plan_->slices.size();
   table_hint_ = plan_->block_tables.size() + slices_hint_;  // about to grow by some pages
@@ -62,7 +63,7 @@ void PlanBuilder::add_slice(RequestState& state, std::int32_t count, bool sample
 
   state.planned_tokens = slice.range.end();
   if (sample) {
-    slice.sample_row = static_cast<std::int32_t>(plan.samples.size());
+    slice.sample_row = flight_.samples;
     add_sample(state, slice.range.end(), input_unknown);
   }
   if (state.request.capture) add_capture(*state.request.capture);
@@ -102,25 +103,16 @@ void PlanBuilder::add_capture(const core::CaptureRequest& capture) {
 }
 
 void PlanBuilder::add_sample(RequestState& state, std::int32_t position, bool input_unknown) {
-  core::StepPlan& plan = *plan_;
   const core::SamplingParams& sampling = state.request.sampling;
-  SampleRow row;
-  row.row = static_cast<std::int32_t>(plan.tokens.size()) - 1;
-  row.position = position;
-  row.temperature = sampling.temperature;
-  row.top_p = sampling.top_p;
-  row.min_p = sampling.min_p;
-  row.top_k = sampling.top_k;
-  row.seed = sampling.seed;
-  if (state.request.logprobs) {
-    row.top_logprobs = state.request.logprobs->top;
-    flight_.logprobs = true;
-  }
+  const bool constrained = position - state.prompt_tokens() < state.stop_rules.min_new_tokens ||
+                           !sampling.logit_bias.empty() || state.request.guide;
+  const auto last_row = static_cast<std::int32_t>(plan_->tokens.size()) - 1;
+  SampleRow& row = samples_.add(state, last_row, position, sampling.penalised() || constrained);
   if (sampling.penalised()) add_history(state, input_unknown, row);
-  add_constraints(state, position, row);
+  if (constrained) add_constraints(state, position, row);
+  flight_.logprobs = flight_.logprobs || row.top_logprobs >= 0;
   state.last_sample = flight_.samples++;
   ++state.pending_samples;
-  plan.samples.push_back(row);
 }
 
 void PlanBuilder::add_history(const RequestState& state, bool input_unknown, SampleRow& row) {

@@ -12,6 +12,7 @@
 
 #include "core/step_plan.h"
 #include "sched/request_state.h"
+#include "sched/sampling_batch.h"
 
 namespace levada::sched {
 
@@ -54,6 +55,7 @@ class PlanBuilder {
 
   const std::int32_t vocabulary_;
   std::unique_ptr<core::StepPlan> plan_;
+  SamplingBatch samples_;
   Flight flight_;
   std::size_t rows_hint_ = 0, slices_hint_ = 0, table_hint_ = 0;  // sizes of the plan before
 };

@@ -33,7 +33,9 @@ struct Snapshot {
   std::int32_t total_pages = 0, free_pages = 0, leased_pages = 0, cached_pages = 0, evictable_pages = 0;
   std::int32_t page_size_tokens = 0;
   std::uint64_t steps = 0, retractions = 0, aborts = 0, evicted_tokens = 0;
-  Status health;  // see Scheduler::health()
+  std::int32_t max_running_requests = 0;
+  double generation_throughput = 0, cache_hit_rate = 0;  // as in /metrics
+  Status health;                                         // see Scheduler::health()
 };
 
 struct Limits {

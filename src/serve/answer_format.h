@@ -35,6 +35,7 @@ std::unique_ptr<AnswerFormat> make_format(const CallSpec& call, std::int64_t cre
 
 std::unique_ptr<AnswerFormat> make_chat_format(const CallSpec& call, std::int64_t created_unix_s);
 std::unique_ptr<AnswerFormat> make_completion_format(const CallSpec& call, std::int64_t created_unix_s);
+std::unique_ptr<AnswerFormat> make_embedding_format(const CallSpec& call);
 std::unique_ptr<AnswerFormat> make_generate_format(const CallSpec& call);
 std::unique_ptr<AnswerFormat> make_responses_format(const CallSpec& call, std::int64_t created_unix_s);
 std::unique_ptr<AnswerFormat> make_messages_format(const CallSpec& call);

@@ -1,5 +1,6 @@
 #include "serve/api.h"
 
+#include "base/log.h"
 #include "grammar/compiler.h"
 #include "serve/admin_routes.h"
 #include "serve/generation_routes.h"
@@ -21,8 +22,14 @@ ModelContext make_context(const Options& options, const ServedModel& served, con
   model.chat_template = served.chat_template;
   model.check_fits = [&scheduler](std::int32_t prompt_tokens) { return scheduler.check_fits(prompt_tokens); };
   model.max_batch_prompts = options.max_batch_prompts;
+  model.return_hidden_states = options.enable_return_hidden_states;
+  if (options.openai_chat_default_max_tokens > 0) {
+    model.chat_default_max_tokens = options.openai_chat_default_max_tokens;
+  }
   auto style = reply_style(options.tool_call_parser, options.reasoning_parser, served.tokenizer);
   if (style.ok()) model.replies = std::move(style).value();  // check_options() saw the names
+  LEVADA_LOG_INFO("serve: tool calls are read as ", model.replies.calls_name, ", reasoning as ",
+                  model.replies.reasoning_name);
   if (served.tokenizer != nullptr) {
     model.max_text_bytes = longest_fitting_text_bytes(*served.tokenizer, served.context_length_tokens);
   }
@@ -47,10 +54,10 @@ struct Api::Parts {
         model(make_context(options, served, ground.scheduler)),
         keys(options.api_key, options.admin_api_key),
         metrics(ground.metrics),
-        calls(ground.scheduler, ground.clock, metrics,
-              [&clock = ground.clock, from_us = ground.clock.now_us(), from_s = facts.started_unix_s] {
-                return from_s + (clock.now_us() - from_us) / 1'000'000;
-              }),
+        unix_s([&clock = ground.clock, from_us = ground.clock.now_us(), from_s = facts.started_unix_s] {
+          return from_s + (clock.now_us() - from_us) / 1'000'000;
+        }),
+        calls(ground.scheduler, ground.clock, metrics, unix_s),
         probe(calls, ground.scheduler, ground.server, ground.clock, options.health_timeout_s),
         captures(ground.capture == nullptr ? nullptr
                                            : std::make_unique<CaptureCalls>(*ground.capture, calls, ground.server)),
@@ -58,7 +65,7 @@ struct Api::Parts {
         generation(model, intake, calls, ground.clock, ground.capture == nullptr ? nullptr : &ground.capture->terms,
                    captures.get()),
         text(model, intake),
-        info(model, std::move(facts), ground.scheduler, ground.metrics),
+        info(model, std::move(facts), ground.scheduler, ground.metrics, unix_s),
         admin(ground.scheduler, calls, intake, ground.server, ground.clock) {
     model.grammars = grammars.get();
   }
@@ -67,6 +74,7 @@ struct Api::Parts {
   ModelContext model;
   AccessKeys keys;
   RequestMetrics metrics;
+  const std::function<std::int64_t()> unix_s;
   LiveCalls calls;
   HealthProbe probe;
   const std::unique_ptr<CaptureCalls> captures;

@@ -16,7 +16,7 @@
 
 namespace levada::serve {
 
-enum class Dialect : std::uint8_t { kChat, kCompletion, kGenerate, kResponses, kMessages };
+enum class Dialect : std::uint8_t { kChat, kCompletion, kGenerate, kEmbedding, kResponses, kMessages };
 
 // The dialects whose events say by name what they are, an error too, and whose streams end without [DONE].
 constexpr bool has_named_events(Dialect dialect) {
@@ -40,6 +40,8 @@ struct CallSpec {
   bool echo = false;                           // the answer's text begins with the prompt
   bool token_texts = false;                    // of /generate: log probabilities name tokens by their text, too
   std::int32_t hidden_size = 1;                // of the model
+  std::int32_t dimensions = 0;                 // of an embedding; 0: all
+  bool base64 = false;                         // of an embedding: its floats' bytes
   std::shared_ptr<const reply::Form> form;     // of a chat's answers; null: all of their text is content
   std::string call_ids;                        // what the ids of their tool calls begin with
   const text::Tokenizer* tokenizer = nullptr;  // null: tokens have no text

@@ -131,7 +131,8 @@ Result<CallSpec> parse_chat(const ParseContext& context, simdjson::dom::object b
   const auto format = model.replies.calls.value_or(reply::CallFormat::kHermes);
   LEVADA_ASSIGN_OR_RETURN(const ToolWish tools, read_tools(fields, format));
   LEVADA_ASSIGN_OR_RETURN(ChatPrompt prompt, read_prompt(model, fields, tools.listed));
-  LEVADA_RETURN_IF_ERROR(resolve_limit(model, prelude.limit, prompt.tokens.size(), std::nullopt, prelude.sampling));
+  LEVADA_RETURN_IF_ERROR(
+      resolve_limit(model, prelude.limit, prompt.tokens.size(), model.chat_default_max_tokens, prelude.sampling));
 
   CallSpec call = make_openai_call(context, Dialect::kChat, prelude.envelope);
   call.choices = read_choices(fields);

@@ -102,7 +102,7 @@ void append_hidden(const AnswerFold& fold, std::int64_t hidden_size, std::string
     out += '[';
     for (std::int64_t i = 0; i < hidden_size; ++i) {
       if (i > 0) out += ',';
-      append_logprob(fold.hidden[static_cast<std::size_t>(row * hidden_size + i)], out);
+      append_float(fold.hidden[static_cast<std::size_t>(row * hidden_size + i)], out);
     }
     out += ']';
   }
@@ -200,6 +200,7 @@ std::unique_ptr<AnswerFormat> make_format(const CallSpec& call, std::int64_t cre
     case Dialect::kCompletion: return make_completion_format(call, created_unix_s);
     case Dialect::kResponses: return make_responses_format(call, created_unix_s);
     case Dialect::kMessages: return make_messages_format(call);
+    case Dialect::kEmbedding: return make_embedding_format(call);
     case Dialect::kGenerate: break;
   }
   return make_generate_format(call);

@@ -98,12 +98,15 @@ class PromptWishes {
     return wishes;
   }
 
-  Status apply(core::Request& request) const {
+  Status apply(const ModelContext& model, core::Request& request) const {
     LEVADA_ASSIGN_OR_RETURN(const bool wanted, boolean("return_logprob"));
     LEVADA_ASSIGN_OR_RETURN(const bool hidden, boolean("return_hidden_states"));
     const auto prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
     LEVADA_ASSIGN_OR_RETURN(std::int64_t start, integer("logprob_start_len", -1, -1, prompt_tokens));
     LEVADA_ASSIGN_OR_RETURN(const std::int64_t top, integer("top_logprobs_num", 0, 0, core::kMaxTopLogprobs));
+    if (hidden && !model.return_hidden_states) {
+      return invalid_argument("this server was started without --enable-return-hidden-states", "return_hidden_states");
+    }
     if (hidden) request.hidden = core::HiddenWish::kAll;
     if (!wanted) return {};
     request.logprobs.emplace();
@@ -228,7 +231,7 @@ Result<CallSpec> parse_generate(const ParseContext& context, simdjson::dom::obje
     LEVADA_RETURN_IF_ERROR(read_own_key(fields, i, count, envelope));
     core::Request request = make_request(context, envelope, std::move(tokens), sampling);
     LEVADA_ASSIGN_OR_RETURN(const PromptWishes wishes, PromptWishes::read(fields, i, count));
-    LEVADA_RETURN_IF_ERROR(wishes.apply(request));
+    LEVADA_RETURN_IF_ERROR(wishes.apply(context.model, request));
     LEVADA_RETURN_IF_ERROR(add_members(context, std::move(request), rids[i], call));
     call.members.back().fault = fault;
     LEVADA_ASSIGN_OR_RETURN(const auto guide, read_form(entry, field));

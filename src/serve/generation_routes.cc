@@ -3,6 +3,7 @@
 #include "base/random.h"
 #include "serve/chat_adapter.h"
 #include "serve/request_parser.h"
+#include "serve/request_wishes.h"
 
 namespace levada::serve {
 
@@ -54,6 +55,7 @@ void GenerationRoutes::register_on(Router& router) {
   add("/v1/completions", Dialect::kCompletion);
   add("/v1/responses", Dialect::kResponses);
   add("/v1/messages", Dialect::kMessages);
+  add("/v1/embeddings", Dialect::kEmbedding);
   add("/generate", Dialect::kGenerate);
 }
 
@@ -86,12 +88,15 @@ Result<GenerationRoutes::Parsed> GenerationRoutes::parse(Dialect dialect, simdjs
       case Dialect::kCompletion: return parse_completion(context, body);
       case Dialect::kResponses: return parse_responses(context, body);
       case Dialect::kMessages: return parse_messages(context, body);
+      case Dialect::kEmbedding: return parse_embedding(context, body);
       case Dialect::kGenerate: break;
     }
     return parse_generate(context, body);
   };
   Parsed parsed;
   LEVADA_ASSIGN_OR_RETURN(parsed.call, parse_call());
+  LEVADA_RETURN_IF_ERROR(check_wishes(parsed.call));
+  if (dialect == Dialect::kEmbedding) return parsed;
   if (dialect == Dialect::kGenerate) {
     LEVADA_ASSIGN_OR_RETURN(parsed.capture,
                             read_captures(terms_, http::bearer_token(request), body, parsed.call.members.size()));

@@ -80,6 +80,11 @@ void InfoRoutes::register_on(Router& router) {
       });
     });
   }
+  router.add("GET", "/v1/loads", Access::kUser, [this](http::Request, http::Responder responder) {
+    scheduler_.inspect([this, responder](const sched::Snapshot& snapshot) {
+      responder.respond(200, "application/json", dump(loads_json(snapshot, facts_.version, unix_s_())));
+    });
+  });
   router.add("GET", "/metrics", Access::kUser, [this](http::Request, http::Responder responder) {
     if (facts_.before_metrics) facts_.before_metrics();
     responder.respond(200, "text/plain; version=0.0.4; charset=utf-8", metrics_.render());

@@ -30,8 +30,10 @@ struct ServerFacts {
 
 class InfoRoutes {
  public:
-  InfoRoutes(const ModelContext& model, ServerFacts facts, sched::Scheduler& scheduler, const Metrics& metrics)
-      : model_(model), facts_(std::move(facts)), scheduler_(scheduler), metrics_(metrics) {}
+  // `unix_s` answers the present date.
+  InfoRoutes(const ModelContext& model, ServerFacts facts, sched::Scheduler& scheduler, const Metrics& metrics,
+             std::function<std::int64_t()> unix_s)
+      : model_(model), facts_(std::move(facts)), scheduler_(scheduler), metrics_(metrics), unix_s_(std::move(unix_s)) {}
 
   void register_on(Router& router);
 
@@ -44,6 +46,7 @@ class InfoRoutes {
   ServerFacts facts_;
   sched::Scheduler& scheduler_;
   const Metrics& metrics_;
+  std::function<std::int64_t()> unix_s_;
 };
 
 }  // namespace levada::serve

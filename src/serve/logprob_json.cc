@@ -1,6 +1,7 @@
 #include "serve/logprob_json.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <set>
 
@@ -40,7 +41,7 @@ void append_named(const text::Tokenizer* tokenizer, core::Token token, float log
   out += "{\"token\":";
   append_token_name(tokenizer, token, out);
   out += ",\"logprob\":";
-  append_logprob(logprob, out);
+  append_float(logprob, out);
   out += ",\"bytes\":";
   append_bytes(tokenizer, token, out);
 }
@@ -71,7 +72,7 @@ void append_top(const text::Tokenizer* tokenizer, const core::TokenLogprob* logp
     if (names.size() > 1) out += ',';
     append_json_string(out, name);
     out += ':';
-    append_logprob(alternative.logprob, out);
+    append_float(alternative.logprob, out);
   }
   out += '}';
 }
@@ -88,9 +89,13 @@ void append_token_name(const text::Tokenizer* tokenizer, core::Token token, std:
   append_json_string(out, name_of(tokenizer, token));
 }
 
-void append_logprob(float logprob, std::string& out) {
+void append_float(float value, std::string& out) {
+  if (!std::isfinite(value)) {
+    out += "null";
+    return;
+  }
   char number[32];
-  std::snprintf(number, sizeof number, "%.9g", static_cast<double>(logprob));
+  std::snprintf(number, sizeof number, "%.9g", static_cast<double>(value));
   out += number;
 }
 
@@ -125,7 +130,7 @@ void append_completion_logprobs(const text::Tokenizer* tokenizer, std::span<cons
         if (told.logprob == nullptr) {
           out += "null";
         } else {
-          append_logprob(told.logprob->logprob, out);
+          append_float(told.logprob->logprob, out);
         }
       },
       out);
@@ -147,7 +152,7 @@ void append_triple(const text::Tokenizer* tokenizer, std::optional<float> logpro
                    std::string& out) {
   out += '[';
   if (logprob) {
-    append_logprob(*logprob, out);
+    append_float(*logprob, out);
   } else {
     out += "null";
   }

@@ -17,7 +17,8 @@
 namespace levada::serve {
 
 void append_token_name(const text::Tokenizer* tokenizer, core::Token token, std::string& out);
-void append_logprob(float logprob, std::string& out);
+// As exact as it is; null for what is no finite number.
+void append_float(float value, std::string& out);
 
 // {"content":[{"token":…,"logprob":…,"bytes":[…],"top_logprobs":[…]}],"refusal":null}
 void append_chat_logprobs(const text::Tokenizer* tokenizer, std::span<const core::TokenLogprob> logprobs,

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "core/model_info.h"
@@ -28,6 +29,8 @@ struct ModelContext {
   ReplyStyle replies;
   std::function<Status(std::int32_t prompt_tokens)> check_fits;
   std::int64_t max_batch_prompts = 1024;
+  bool return_hidden_states = false;                    // requests may ask for them
+  std::optional<std::int64_t> chat_default_max_tokens;  // none: the rest of the context
   // A text longer than this is over-long whatever its tokens are: refused before it is tokenized. Derived once by
   // longest_fitting_text_bytes().
   std::size_t max_text_bytes = 0;

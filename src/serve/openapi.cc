@@ -44,6 +44,7 @@ constexpr Body kBodies[] = {
      "input", true},
     {"/v1/messages", read_call<parse_messages>, kSmallMessages, "messages", true},
     {"/v1/messages/count_tokens", read_text<count_message_tokens>, kSmallMessages, "messages"},
+    {"/v1/embeddings", read_call<parse_embedding>, R"({"input":"x"})", "input"},
     {"/generate", read_call<parse_generate>, R"({"text":"x","sampling_params":{}})", "", true},
     {"/tokenize", read_text<tokenize>, R"({"prompt":"x"})", "prompt"},
     {"/detokenize", read_text<detokenize>, R"({"tokens":[0]})", "tokens"},

@@ -29,6 +29,12 @@ void describe(OptionTable& table, Options& options) {
             "how it marks its reasoning: qwen3, glm45, deepseek-r1, kimi, none; auto: by its family");
   table.add("max_body_bytes", &options.max_body_bytes, "largest accepted request body").range(1024, 1 << 30);
   table.add("max_batch_prompts", &options.max_batch_prompts, "most prompts in one request").range(1, 65536);
+  table.add("enable_return_hidden_states", &options.enable_return_hidden_states,
+            "requests may ask for the hidden states of their tokens");
+  table
+      .add("openai_chat_default_max_tokens", &options.openai_chat_default_max_tokens,
+           "output limit of chats that name none; 0: what is left of the context")
+      .range(0, 1 << 30);
   table.add("health_timeout_s", &options.health_timeout_s, "seconds until /health_generate gives up").range(1, 3600);
 }
 

@@ -23,9 +23,11 @@ struct Options {
   std::string chat_template;              // a Jinja file; empty: the one shipped with the tokenizer
   std::string tool_call_parser = "auto";  // how the model writes tool calls; auto: as its family does; none: not at all
   std::string reasoning_parser = "auto";  // how it marks its reasoning
-  std::int64_t max_body_bytes = 64 << 20;  // a larger body is answered with 413
-  std::int64_t max_batch_prompts = 1024;   // prompts in one call
-  std::int64_t health_timeout_s = 20;      // /health_generate answers 503 after this long
+  std::int64_t max_body_bytes = 64 << 20;           // a larger body is answered with 413
+  std::int64_t max_batch_prompts = 1024;            // prompts in one call
+  bool enable_return_hidden_states = false;         // off: return_hidden_states is refused
+  std::int64_t openai_chat_default_max_tokens = 0;  // of chats that name no limit; 0: the rest of the context
+  std::int64_t health_timeout_s = 20;               // /health_generate answers 503 after this long
 };
 
 void describe(OptionTable& table, Options& options);

@@ -21,6 +21,8 @@ TEST(Options, EachIsSetByNameAndBadValuesAreRefused) {
                                                         {"reasoning_parser", "none"},
                                                         {"max_body_bytes", "2048"},
                                                         {"max_batch_prompts", "3"},
+                                                        {"enable_return_hidden_states", "true"},
+                                                        {"openai_chat_default_max_tokens", "77"},
                                                         {"health_timeout_s", "4"}};
   for (const auto& [name, value] : values) EXPECT_TRUE(table.set("serve", name, value).ok()) << name;
   EXPECT_EQ(table.options().size(), std::size(values)) << "an option without a test";

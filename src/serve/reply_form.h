@@ -22,7 +22,7 @@ struct ReplyStyle {
   std::optional<reply::ReasoningTags> reasoning;
   bool always_open = false;                // answers begin inside the reasoning, whatever the prompt says
   std::optional<ReasoningTokens> tokens;   // where both tags are single tokens
-  std::string calls_name, reasoning_name;  // as /server_info tells them
+  std::string calls_name, reasoning_name;  // as the log tells them at start
 };
 
 // `tool_call_parser`, `reasoning_parser`: SGLang's names, "none", or "auto" for the family's own. kInvalidArgument names

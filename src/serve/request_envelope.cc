@@ -12,6 +12,14 @@ namespace {
 constexpr std::size_t kMaxNameBytes = 256;
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
 
+std::string id_prefix(Dialect dialect) {
+  switch (dialect) {
+    case Dialect::kChat: return "chatcmpl-";
+    case Dialect::kEmbedding: return "embd-";
+    default: return "cmpl-";
+  }
+}
+
 void read_stream(FieldReader& fields, Envelope& envelope) {
   fields.boolean("stream", &envelope.stream);
   const auto options = fields.find("stream_options");
@@ -93,10 +101,19 @@ Result<OpenAiPrelude> read_openai_prelude(const ParseContext& context, Dialect d
   return prelude;
 }
 
+Result<Envelope> read_embedding_envelope(const ParseContext& context, FieldReader& fields) {
+  check_model(fields, context.model);
+  Envelope envelope = read_envelope(fields);
+  read_rid(fields, envelope);
+  if (envelope.stream) fields.fail("stream", "embeddings do not stream");
+  LEVADA_RETURN_IF_ERROR(fields.status());
+  return envelope;
+}
+
 CallSpec make_openai_call(const ParseContext& context, Dialect dialect, const Envelope& envelope) {
   CallSpec call;
   call.dialect = dialect;
-  call.id = envelope.rid.value_or((dialect == Dialect::kChat ? "chatcmpl-" : "cmpl-") + context.new_id());
+  call.id = envelope.rid.value_or(id_prefix(dialect) + context.new_id());
   call.model = context.model.served_name;
   call.stream = envelope.stream;
   call.include_usage = envelope.include_usage;

@@ -42,6 +42,8 @@ struct OpenAiPrelude {
 // Fails with model_not_found if the body names a model that isn't served here, and for fields that `dialect` does not
 // serve yet.
 Result<OpenAiPrelude> read_openai_prelude(const ParseContext& context, Dialect dialect, FieldReader& fields);
+// What /v1/embeddings says beside its input; a stream is refused.
+Result<Envelope> read_embedding_envelope(const ParseContext& context, FieldReader& fields);
 // A call without members yet; its id is the client's rid or a fresh one.
 CallSpec make_openai_call(const ParseContext& context, Dialect dialect, const Envelope& envelope);
 

@@ -1,4 +1,4 @@
-// What: the three request bodies that ask for generation, parsed into a CallSpec.
+// What: the request bodies that ask for generation or an embedding, parsed into a CallSpec.
 // Owner: an intake thread.
 // Thread: one call at a time per ParseContext.
 // Invariant: law 11: what comes out can't fail in the scheduler for a reason that lies in the body.
@@ -27,6 +27,7 @@ struct ParseContext {
 
 Result<CallSpec> parse_chat(const ParseContext& context, simdjson::dom::object body);
 Result<CallSpec> parse_completion(const ParseContext& context, simdjson::dom::object body);
+Result<CallSpec> parse_embedding(const ParseContext& context, simdjson::dom::object body);
 Result<CallSpec> parse_generate(const ParseContext& context, simdjson::dom::object body);
 
 }  // namespace levada::serve

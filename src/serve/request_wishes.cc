@@ -11,6 +11,7 @@ constexpr std::int64_t kMaxChoices = 128;
 constexpr std::int64_t kMaxChatTop = 20, kMaxCompletionTop = 5;
 constexpr std::size_t kMaxBiases = 1024;
 constexpr double kMaxBias = 100;
+constexpr std::int64_t kMaxWishedNumbers = 8 << 20;
 
 }  // namespace
 
@@ -69,6 +70,24 @@ void read_logit_bias(FieldReader& fields, const ModelContext& model, std::vector
     }
     biases.push_back(bias);
   }
+}
+
+Status check_wishes(const CallSpec& call) {
+  std::int64_t numbers = 0;
+  for (const Member& member : call.members) {
+    const core::Request& request = member.request;
+    const auto prompt = static_cast<std::int64_t>(request.prompt.size());
+    const std::int64_t output = request.sampling.max_new_tokens;
+    if (request.logprobs) {
+      const std::int64_t scored = std::max<std::int64_t>(prompt - request.logprobs->prompt_from, 0);
+      numbers += (scored + output) * (request.logprobs->top + 1);
+    }
+    if (request.hidden == core::HiddenWish::kAll) numbers += (prompt + output) * call.hidden_size;
+  }
+  if (numbers <= kMaxWishedNumbers) return {};
+  return payload_too_large("asks for up to " + std::to_string(numbers) +
+                           " log probabilities and elements of hidden states; the limit is " +
+                           std::to_string(kMaxWishedNumbers));
 }
 
 Status add_members(const ParseContext& context, core::Request request, const std::string& rid, CallSpec& call) {

@@ -24,4 +24,7 @@ void read_logit_bias(FieldReader& fields, const ModelContext& model, std::vector
 // equals a call of its own with that seed. kInvalidArgument if the call becomes too large.
 Status add_members(const ParseContext& context, core::Request request, const std::string& rid, CallSpec& call);
 
+// kPayloadTooLarge if the answer would hold more log probabilities and elements of hidden states than fit in memory.
+Status check_wishes(const CallSpec& call);
+
 }  // namespace levada::serve

@@ -14,5 +14,7 @@ namespace levada::serve {
 nlohmann::ordered_json snapshot_json(const sched::Snapshot& snapshot);
 // Text that may hold any bytes (paths) as JSON.
 std::string dump(const nlohmann::ordered_json& json);
+// SGLang's /v1/loads: one rank and the sum over it.
+nlohmann::ordered_json loads_json(const sched::Snapshot& snapshot, const std::string& version, std::int64_t unix_s);
 
 }  // namespace levada::serve

@@ -66,7 +66,7 @@ def url(request, tmp_path_factory):
         return
     # Tests compare answers word for word. On a GPU bfloat16 rounds otherwise in a step of another shape (docs/gpu.md).
     exact = ("--dtype", "float32") if request.config.getoption("--device") == "cuda" else ()
-    with serving(request, tmp_path_factory.mktemp("server"), "--model", "smollm2", *exact) as address:
+    with serving(request, tmp_path_factory.mktemp("server"), "--model", "smollm2", "--enable-return-hidden-states", *exact) as address:
         yield address
 
 

@@ -3,6 +3,7 @@ import math
 
 import openai
 import pytest
+import requests
 
 from helpers import MODEL, QUESTION, post, sse
 
@@ -153,6 +154,45 @@ def test_hidden_states_are_one_row_per_token(url):
     assert {len(row) for row in states[0] + states[1:]} == {576}
     again = native(url, **body)["meta_info"]["hidden_states"]
     assert again == states, "a cached prefix has no hidden states, so it is computed again"
+
+
+# --- embeddings, loads ----------------------------------------------------------------------------------------------
+
+
+def test_embeddings_are_the_last_hidden_state_of_length_one(client, url):
+    ids = [504, 3575, 282]
+    answer = client.embeddings.create(model=MODEL, input=[ids, [504]])  # the client asks for base64
+    assert [item.index for item in answer.data] == [0, 1]
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens == 4
+    states = native(url, input_ids=ids, sampling_params={"max_new_tokens": 1}, return_hidden_states=True)
+    last = states["meta_info"]["hidden_states"][0][-1]
+    length = math.sqrt(sum(x * x for x in last))
+    assert answer.data[0].embedding == pytest.approx([x / length for x in last], abs=1e-5)
+    plain = client.embeddings.create(model=MODEL, input=[ids], encoding_format="float").data[0].embedding
+    assert plain == pytest.approx(answer.data[0].embedding, abs=1e-6)
+    short = client.embeddings.create(model=MODEL, input=[ids], dimensions=8).data[0].embedding
+    assert len(short) == 8 and sum(x * x for x in short) == pytest.approx(1, abs=1e-5)
+
+
+def test_texts_of_like_meaning_lie_closer(client):
+    one, two, far = (item.embedding for item in client.embeddings.create(
+        model=MODEL, input=["The cat sleeps.", "The cat is sleeping.", "SELECT id FROM orders;"]).data)
+    dot = lambda a, b: sum(x * y for x, y in zip(a, b))
+    assert dot(one, two) > dot(one, far)
+
+
+def test_embedding_mistakes_are_named(url):
+    for body, status, param in [({}, 400, "input"), ({"input": []}, 400, "input"), ({"input": "a", "dimensions": 0}, 400, "dimensions"),
+                                ({"input": "a", "encoding_format": "x"}, 400, "encoding_format"),
+                                ({"input": "a", "stream": True}, 400, "stream"), ({"input": [1] * 9000}, 413, None)]:
+        answer = post(url, "/v1/embeddings", body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (status, param), answer.text
+
+
+def test_loads_are_sglangs(url):
+    loads = requests.get(url + "/v1/loads", timeout=10).json()
+    assert loads["dp_rank_count"] == 1 and loads["aggregate"]["total_reqs"] == 0
+    assert loads["loads"][0]["max_total_num_tokens"] > 0
 
 
 # --- biases, limits, priorities ----------------------------------------------------------------------------------------

@@ -23,7 +23,8 @@ SCHEMAS = {
         "l": {"type": "boolean"}, "r": {"$ref": "#/$defs/leaf"}}}, "leaf": {"enum": ["a", "b"]}}, "$ref": "#/$defs/pair"},
     "date": {"type": "object", "required": ["day"], "properties": {"day": {"type": "string", "format": "date"}}},
     "types": {"type": ["boolean", "null"]},
-    "map": {"type": "object", "patternProperties": {"^[a-z]{1,3}$": {"type": "boolean"}}, "additionalProperties": False},
+    "map": {"type": "object", "patternProperties": {"^[a-z]{1,3}$": {"type": "boolean"}}, "additionalProperties": False,
+            "maxProperties": 3},
     "union": {"type": "object", "required": ["shape"], "properties": {"shape": {"oneOf": [
         {"type": "object", "required": ["kind", "r"], "properties": {"kind": {"const": "circle"}, "r": {"enum": [1, 2]}}},
         {"type": "object", "required": ["kind", "a"], "properties": {"kind": {"const": "square"}, "a": {"enum": [3]}}}]}}},

@@ -119,7 +119,7 @@ struct Event {
   Json data;
 };
 
-std::vector<Event> events_of(const std::string& stream) {
+std::vector<Event> named_events_of(const std::string& stream) {
   std::vector<Event> events;
   for (std::size_t at = 0, end; (end = stream.find("\n\n", at)) != std::string::npos; at = end + 2) {
     const std::string block = stream.substr(at, end - at);
@@ -165,7 +165,7 @@ TEST(MessagesAnswer, StreamedBlocksJoinToTheWholeAnswer) {
   const Phrased phrased = phrase(Dialect::kMessages, {.reason = core::FinishReason::kStop, .matched = "END"});
   std::string text, names;
   Json last;
-  for (const Event& event : events_of(phrased.streamed)) {
+  for (const Event& event : named_events_of(phrased.streamed)) {
     EXPECT_EQ(event.name, event.data["type"]);
     names += event.name + " ";
     if (event.name == "content_block_delta") text += event.data["delta"]["text"];
@@ -189,7 +189,7 @@ TEST(MessagesAnswer, StreamedBlocksJoinToTheWholeAnswer) {
 
 TEST(ResponsesAnswer, TheLastEventHoldsTheWholeAnswer) {
   const Phrased phrased = phrase(Dialect::kResponses, {.reason = core::FinishReason::kLength});
-  const std::vector<Event> events = events_of(phrased.streamed);
+  const std::vector<Event> events = named_events_of(phrased.streamed);
   std::string text;
   for (std::size_t i = 0; i < events.size(); ++i) {
     EXPECT_EQ(events[i].name, events[i].data["type"]);
@@ -213,7 +213,7 @@ TEST(NamedEvents, AFailureAfterTheFirstByteIsAnErrorEventAndTheEnd) {
     Answer answer(call, 1);
     answer.on_delta(0, {.text = "x", .completion_tokens = 1}, 0);
     const Emission emission = answer.on_failure(internal_error("the device is gone"));
-    const std::vector<Event> events = events_of(emission.bytes);
+    const std::vector<Event> events = named_events_of(emission.bytes);
     ASSERT_EQ(events.size(), 1u);
     EXPECT_EQ(events[0].name, "error");
     EXPECT_EQ(events[0].data["type"], "error");

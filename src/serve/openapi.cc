@@ -26,7 +26,7 @@ Status read_text(const ModelContext& model, simdjson::dom::object body) {
 }
 
 // How a route's body is read, and a small body that makes its parser ask for all it knows.
-struct Body {
+struct RouteBody {
   std::string_view path;
   Read read;
   const char* small;
@@ -37,7 +37,7 @@ struct Body {
 constexpr const char* kSmallChat = R"({"messages":[{"role":"user","content":"x"}],"stream_options":{}})";
 constexpr const char* kSmallMessages = R"({"max_tokens":1,"messages":[{"role":"user","content":"x"}]})";
 
-constexpr Body kBodies[] = {
+constexpr RouteBody kBodies[] = {
     {"/v1/chat/completions", read_call<parse_chat>, kSmallChat, "messages", true},
     {"/v1/completions", read_call<parse_completion>, R"({"prompt":"x","stream_options":{}})", "prompt", true},
     {"/v1/responses", read_call<parse_responses>, R"({"input":"x","text":{"format":{"type":"text"}},"reasoning":{}})",
@@ -129,7 +129,7 @@ void add_property(const FieldQuestion& question, Json& object) {
   if (property.is_null()) property = schema_of(question);
 }
 
-Json body_schema(const ModelContext& model, const Body& body) {
+Json body_schema(const ModelContext& model, const RouteBody& body) {
   simdjson::dom::parser parser;
   const std::string small = body.small;
   const auto object = parse_object(parser, small);
@@ -154,8 +154,8 @@ Json answer(bool streams) {
 Json operation(const ModelContext& model, const Router::Declared& route) {
   Json operation = {{"operationId", route.method + route.path}};
   if (route.access != Access::kOpen) operation["security"] = Json::array({{{"key", Json::array()}}});
-  const Body* found = nullptr;
-  for (const Body& body : kBodies) {
+  const RouteBody* found = nullptr;
+  for (const RouteBody& body : kBodies) {
     if (body.path == route.path && route.method == "POST") found = &body;
   }
   if (found != nullptr) {

@@ -45,7 +45,7 @@ class History {
   core::Request random_request(std::uint64_t id);
   core::SamplingParams random_sampling();
   void add_wishes(core::Request& request);
-  void add_choices(const core::Request& first);
+  void add_choices(core::Request choice);
   void act();
   void plan();
   void collect();
@@ -176,11 +176,10 @@ void History::add_wishes(core::Request& request) {
 }
 
 // n > 1: other answers to the same prompt.
-void History::add_choices(const core::Request& first) {
-  core::Request choice = first;
+void History::add_choices(core::Request choice) {
+  choice.same_prompt = choice.id;
   for (std::int32_t n = pick(1, 3); n > 0; --n) {
     choice.id = core::RequestId{requests_.size() + 1};
-    choice.same_prompt = first.id;
     ++choice.sampling.seed;
     if (choice.guide) choice.guide = std::make_shared<ScriptedGuide>();
     requests_.push_back(choice);

@@ -68,7 +68,8 @@ TEST_F(OpenApi, AnAdaptersBodyHoldsItsClientsFieldsAlone) {
 // A field the document gives a type is one its parser checks.
 TEST_F(OpenApi, AWrongTypeOfADescribedFieldIsRefusedByName) {
   http::Client client = site_.client();
-  for (const auto& [name, schema] : fields("/v1/completions").items()) {
+  const Json described = fields("/v1/completions");
+  for (const auto& [name, schema] : described.items()) {
     if (!schema.contains("type") || schema["type"] == "object") continue;
     const char* wrong = schema["type"] == "array" ? "7" : "[]";
     if (name == "prompt") continue;

@@ -83,9 +83,18 @@ __device__ inline float warp_sum(float x) {
 
 __device__ inline float silu(float x) { return x / (1.0f + __expf(-x)); }
 
+// Kernels of one stream overlap from sm_90 on (launch.h); before, each starts when its predecessor has ended.
 // All that earlier kernels of the stream wrote is visible after this.
-__device__ inline void wait_for_predecessors() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void wait_for_predecessors() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 // The next kernel of the stream may be placed on multiprocessors that have room; it waits there for this one's end.
-__device__ inline void let_successors_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ inline void let_successors_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 }  // namespace levada::kernels::cuda

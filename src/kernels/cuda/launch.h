@@ -25,6 +25,16 @@ struct Grid {
   std::size_t shared_bytes = 0;
 };
 
+// Whether this process's GPU lets a kernel start before its predecessor's end.
+inline bool kernels_overlap() {
+  static const bool overlap = [] {
+    int device = 0, major = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
+  }();
+  return overlap;
+}
+
 template <class... Parameters, class... Arguments>
 Status launch(const char* what, void (*kernel)(Parameters...), const Grid& grid, cudaStream_t stream,
               Arguments&&... arguments) {
@@ -37,7 +47,7 @@ Status launch(const char* what, void (*kernel)(Parameters...), const Grid& grid,
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = stream;
   config.attrs = &overlap;
-  config.numAttrs = 1;
+  config.numAttrs = kernels_overlap() ? 1 : 0;
   void* pointers[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
   static_assert(sizeof...(Parameters) == sizeof...(Arguments));
   static_assert((std::is_same_v<Parameters, std::remove_cvref_t<Arguments>> && ...),

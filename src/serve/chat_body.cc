@@ -85,6 +85,14 @@ void ChatBody::add_text(std::string_view role, std::string_view text) {
   add_message(message);
 }
 
+void ChatBody::add_tool_result(std::string_view id, std::string_view text) {
+  std::string message = "\"role\":\"tool\",\"tool_call_id\":";
+  append_json_string(message, id);
+  message += ",\"content\":";
+  append_json_string(message, text);
+  add_message(message);
+}
+
 Result<CallSpec> ChatBody::parse(const ParseContext& context, std::span<const Renamed> renamed) const {
   simdjson::dom::parser parser;
   const std::string body = "{" + fields_ + (fields_.empty() ? "" : ",") + "\"messages\":[" + messages_ + "]}";

@@ -32,6 +32,8 @@ class ChatBody {
   void add_message(std::string_view fields);
   // {"role": role, "content": text}
   void add_text(std::string_view role, std::string_view text);
+  // {"role": "tool", "tool_call_id": id, "content": text}
+  void add_tool_result(std::string_view id, std::string_view text);
 
   // Parses what was written; faults are renamed to the client's words.
   Result<CallSpec> parse(const ParseContext& context, std::span<const Renamed> renamed) const;

@@ -49,11 +49,7 @@ Status add_tool_result(const FieldReader& block, ChatBody& chat) {
   if (const auto content = block.find("content")) {
     LEVADA_ASSIGN_OR_RETURN(text, text_of_content(*content, block.path("content"), kTextTypes));
   }
-  std::string message = "\"role\":\"tool\",\"tool_call_id\":";
-  append_json_string(message, id);
-  message += ",\"content\":";
-  append_json_string(message, text);
-  chat.add_message(message);
+  chat.add_tool_result(id, text);
   return {};
 }
 

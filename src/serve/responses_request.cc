@@ -34,11 +34,7 @@ Status add_call_output(const FieldReader& item, ChatBody& chat) {
   const auto output = item.find("output");
   if (!output) return invalid_argument("is missing", item.path("output"));
   LEVADA_ASSIGN_OR_RETURN(const std::string text, text_of_content(*output, item.path("output"), kTextTypes));
-  std::string message = "\"role\":\"tool\",\"tool_call_id\":";
-  append_json_string(message, id);
-  message += ",\"content\":";
-  append_json_string(message, text);
-  chat.add_message(message);
+  chat.add_tool_result(id, text);
   return {};
 }
 

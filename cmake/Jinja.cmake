@@ -7,19 +7,32 @@ set(jinja_from "${LEVADA_DEPS_DIR}/llama.cpp/common")
 set(jinja_to "${CMAKE_BINARY_DIR}/jinja_engine")
 set(jinja_shim "${CMAKE_SOURCE_DIR}/src/text/jinja_shim")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_FILE}")
-include("${CMAKE_CURRENT_LIST_DIR}/EditedSource.cmake")
+
+# jinja_edit(FILE ANCHOR REPLACEMENT): replaces every occurrence of ANCHOR in the text held in jinja_text_FILE.
+function(jinja_edit file anchor replacement)
+  string(MAKE_C_IDENTIFIER "jinja_text_${file}" variable)
+  if(NOT DEFINED ${variable})
+    file(READ "${jinja_from}/${file}" ${variable})
+  endif()
+  string(FIND "${${variable}}" "${anchor}" place)
+  if(place EQUAL -1)
+    message(FATAL_ERROR "cmake/Jinja.cmake: ${file} no longer contains:\n${anchor}")
+  endif()
+  string(REPLACE "${anchor}" "${replacement}" ${variable} "${${variable}}")
+  set(${variable} "${${variable}}" PARENT_SCOPE)
+endfunction()
 
 # --- Every statement executed, every token looked at by the recursive parser, every value made is a step.
-edit_source(jinja jinja/runtime.cpp
+jinja_edit(jinja/runtime.cpp
   [==[value statement::execute(context & ctx) const {]==]
   [==[value statement::execute(context & ctx) const {
     levada::text::RenderBudget::enter();]==])
-edit_source(jinja jinja/parser.cpp
+jinja_edit(jinja/parser.cpp
   [==[const token & peek(size_t offset = 0) const {]==]
   [==[const token & peek(size_t offset = 0) const {
         levada::text::RenderBudget::enter();]==])
-edit_source(jinja jinja/value.h [==[struct value_t {]==] [==[struct value_t : levada::text::Listed {]==])
-edit_source(jinja jinja/value.h
+jinja_edit(jinja/value.h [==[struct value_t {]==] [==[struct value_t : levada::text::Listed {]==])
+jinja_edit(jinja/value.h
   [==[    value_t() = default;
     value_t(const value_t &) = default;
     virtual ~value_t() = default;]==]
@@ -32,7 +45,7 @@ edit_source(jinja jinja/value.h
         val_obj.clear();
     }]==])
 # The references that only an object's table holds.
-edit_source(jinja jinja/value.h
+jinja_edit(jinja/value.h
   [==[    bool has_builtins = true; // context and loop objects do not have builtins
     value_object_t() = default;]==]
   [==[    bool has_builtins = true; // context and loop objects do not have builtins
@@ -42,39 +55,39 @@ edit_source(jinja jinja/value.h
         unordered.clear();
         value_t::give_up(references);
     }]==])
-edit_source(jinja jinja/value.h [==[#include "utils.h"]==] [==[#include "utils.h"
+jinja_edit(jinja/value.h [==[#include "utils.h"]==] [==[#include "utils.h"
 #include "render_budget.h"]==])
-edit_source(jinja jinja/string.h [==[#include "utils.h"]==] [==[#include "utils.h"
+jinja_edit(jinja/string.h [==[#include "utils.h"]==] [==[#include "utils.h"
 #include "render_budget.h"]==])
 
 # --- Recursions over values: nested deep, shared (exponential to walk) or cyclic.
-edit_source(jinja jinja/runtime.h
+jinja_edit(jinja/runtime.h
   [==[static void gather_string_parts_recursive(const value & val, value_string & parts) {]==]
   [==[static void gather_string_parts_recursive(const value & val, value_string & parts) {
     levada::text::RenderBudget::enter();]==])
 # A list that holds itself would be copied once per level.
-edit_source(jinja jinja/runtime.h
+jinja_edit(jinja/runtime.h
   [==[auto items = cast_val<value_array>(val)->as_array();]==]
   [==[const auto & items = cast_val<value_array>(val)->as_array();
         levada::text::RenderBudget::charge_steps(items.size());]==])
-edit_source(jinja jinja/value.cpp
+jinja_edit(jinja/value.cpp
   [==[std::string value_to_string_repr(const value & val) {]==]
   [==[std::string value_to_string_repr(const value & val) {
     levada::text::RenderBudget::enter();]==])
-edit_source(jinja jinja/value.cpp
+jinja_edit(jinja/value.cpp
   [==[    auto indent_str = [indent, curr_lvl]() -> std::string {]==]
   [==[    levada::text::RenderBudget::enter();
     levada::text::RenderBudget::charge_bytes(
         16 + item_sep.size() + key_sep.size() + 3 * size_t(indent > 0 ? indent : 0) * (curr_lvl + 1));
     auto indent_str = [indent, curr_lvl]() -> std::string {]==])
-edit_source(jinja jinja/value.cpp
+jinja_edit(jinja/value.cpp
   [==[static value from_json(const common_json & j, bool mark_input) {]==]
   [==[static value from_json(const common_json & j, bool mark_input) {
     levada::text::RenderBudget::enter();]==])
-edit_source(jinja jinja/value.h
+jinja_edit(jinja/value.h
   [==[operator==(const value_t & other) const { return]==]
   [==[operator==(const value_t & other) const { levada::text::RenderBudget::enter_shallow(); return]==])
-edit_source(jinja jinja/value.h
+jinja_edit(jinja/value.h
   [==[    virtual bool is_hashable() const override {
         if (]==]
   [==[    virtual bool is_hashable() const override {
@@ -82,25 +95,25 @@ edit_source(jinja jinja/value.h
         if (]==])
 
 # --- Text: what is copied is charged. A string's parts cost too.
-edit_source(jinja jinja/string.h
+jinja_edit(jinja/string.h
   [==[        parts.push_back({user_input, v});]==]
   [==[        levada::text::RenderBudget::charge_bytes(v.size());
         parts.push_back({user_input, v});]==])
-edit_source(jinja jinja/string.cpp
+jinja_edit(jinja/string.cpp
   [==[    for (const auto & part : other.parts) {
         parts.push_back(part);]==]
   [==[    for (const auto & part : other.parts) {
         levada::text::RenderBudget::charge_bytes(sizeof(part) + part.val.size());
         parts.push_back(part);]==])
-edit_source(jinja jinja/string.cpp
+jinja_edit(jinja/string.cpp
   [==[std::string string::str() const {]==]
   [==[std::string string::str() const {
     levada::text::RenderBudget::charge_bytes(length());]==])
-edit_source(jinja jinja/string.cpp
+jinja_edit(jinja/string.cpp
   [==[                parts.erase(parts.begin() + i);]==]
   [==[                levada::text::RenderBudget::charge_bytes(sizeof(string_part) * (parts.size() - i));
                 parts.erase(parts.begin() + i);]==])
-edit_source(jinja jinja/value.h
+jinja_edit(jinja/value.h
   [==[    virtual string as_string() const override { return val_str; }]==]
   [==[    virtual string as_string() const override {
         levada::text::RenderBudget::charge_bytes(val_str.length() + sizeof(string_part) * val_str.parts.size());
@@ -108,43 +121,43 @@ edit_source(jinja jinja/value.h
     }]==])
 
 # --- Lists and objects: items stored are steps, items copied or searched a 64th of one.
-edit_source(jinja jinja/value.h
+jinja_edit(jinja/value.h
   [==[        val_arr.push_back(val);]==]
   [==[        levada::text::RenderBudget::charge_steps(1);
         val_arr.push_back(val);]==])
-edit_source(jinja jinja/value.h
+jinja_edit(jinja/value.h
   [==[        val_arr.push_back(std::move(val));]==]
   [==[        levada::text::RenderBudget::charge_steps(1);
         val_arr.push_back(std::move(val));]==])
-edit_source(jinja jinja/value.h
+jinja_edit(jinja/value.h
   [==[        val_arr = arr;]==]
   [==[        levada::text::RenderBudget::charge_steps(arr.size());
         val_arr = arr;]==])
-edit_source(jinja jinja/value.h
+jinja_edit(jinja/value.h
   [==[as_array() const override { return val_arr; }]==]
   [==[as_array() const override {
         levada::text::RenderBudget::charge_steps(val_arr.size() / 64);
         return val_arr;
     }]==])
-edit_source(jinja jinja/value.h
+jinja_edit(jinja/value.h
   [==[as_ordered_object() const override { return val_obj; }]==]
   [==[as_ordered_object() const override {
         levada::text::RenderBudget::charge_steps(val_obj.size() / 64);
         return val_obj;
     }]==])
-edit_source(jinja jinja/value.h
+jinja_edit(jinja/value.h
   [==[            // if key exists, replace value in ordered list instead of appending]==]
   [==[            levada::text::RenderBudget::charge_steps(val_obj.size() / 64);]==])
-edit_source(jinja jinja/value.h
+jinja_edit(jinja/value.h
   [==[        val_arr.erase(val_arr.begin() + index);]==]
   [==[        levada::text::RenderBudget::charge_steps(val_arr.size() / 64);
         val_arr.erase(val_arr.begin() + index);]==])
 
 # --- Built-ins that were quadratic, unbounded or undefined on some inputs.
-edit_source(jinja jinja/value.cpp
+jinja_edit(jinja/value.cpp
   [==[                    haystack->as_string().str().find(needle->as_string().str()) != std::string::npos);]==]
   [==[                    levada::text::find_linear(haystack->as_string().str(), needle->as_string().str(), 0) != std::string::npos);]==])
-edit_source(jinja jinja/value.cpp
+jinja_edit(jinja/value.cpp
   [==[            while ((pos = str.find(delim)) != std::string::npos && maxsplit != 0) {
                 token = str.substr(0, pos);
                 result->push_back(mk_val<value_string>(token));
@@ -159,48 +172,53 @@ edit_source(jinja jinja/value.cpp
                 --maxsplit;
             }
             str.erase(0, rest);]==])
-edit_source(jinja jinja/value.cpp
+jinja_edit(jinja/value.cpp
   [==[                    new_res.reserve(str.length() + new_str.length() * (str.length() + 1));]==]
   [==[                    levada::text::RenderBudget::charge_bytes(str.length() + new_str.length() * (str.length() + 1));
                     new_res.reserve(str.length() + new_str.length() * (str.length() + 1));]==])
-edit_source(jinja jinja/value.cpp
+jinja_edit(jinja/value.cpp
   [==[                    while ((pos = str.find(old_str, pos)) != std::string::npos) {
                         str.replace(pos, old_str.length(), new_str);
                         pos += new_str.length();
                     }]==]
   [==[                    (void) pos;
                     str = levada::text::replace_all(str, old_str, new_str);]==])
-edit_source(jinja jinja/value.cpp
+jinja_edit(jinja/value.cpp
   [==[                indent.assign(val_width->as_int(), ' ');]==]
   [==[                levada::text::RenderBudget::charge_bytes(val_width->as_int());
                 indent.assign(val_width->as_int(), ' ');]==])
-edit_source(jinja jinja/value.cpp
+jinja_edit(jinja/value.cpp
   [==[                indented += line;]==]
   [==[                levada::text::RenderBudget::charge_bytes(indent.size() + line.size());
                 indented += line;]==])
-edit_source(jinja jinja/value.cpp
+jinja_edit(jinja/value.cpp
   [==[                    result += delim;]==]
   [==[                    levada::text::RenderBudget::charge_bytes(delim.size());
                     result += delim;]==])
-edit_source(jinja jinja/value.cpp
+jinja_edit(jinja/value.cpp
   [==[            bool res = args.get_pos(0)->val_int % args.get_pos(1)->val_int == 0;]==]
   [==[            const int64_t divisor = args.get_pos(1)->val_int;
             if (divisor == 0) throw raised_exception("divisibleby: division by zero");
             bool res = divisor == -1 || args.get_pos(0)->val_int % divisor == 0;]==])
 # An inconsistent order (9 < 10, 10 == "10", "10" < 9) makes std::sort leave its range; stable_sort doesn't.
-edit_source(jinja jinja/value.cpp [==[std::sort(]==] [==[std::stable_sort(]==])
+jinja_edit(jinja/value.cpp [==[std::sort(]==] [==[std::stable_sort(]==])
 
 # --- Speed: these copied a whole table of functions for every name that was looked up.
-edit_source(jinja jinja/runtime.cpp
+jinja_edit(jinja/runtime.cpp
   [==[    auto builtins = global_builtins();]==] [==[    const auto & builtins = global_builtins();]==])
-edit_source(jinja jinja/runtime.cpp
+jinja_edit(jinja/runtime.cpp
   [==[    auto builtins = input->get_builtins();]==] [==[    const auto & builtins = input->get_builtins();]==])
 
 set(jinja_copied
   json.cpp json.h unicode.cpp unicode.h jinja/lexer.cpp jinja/lexer.h jinja/parser.cpp jinja/parser.h
   jinja/runtime.cpp jinja/runtime.h jinja/string.cpp jinja/string.h jinja/utils.h jinja/value.cpp jinja/value.h)
 foreach(file ${jinja_copied})
-  write_source(jinja "${file}")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${jinja_from}/${file}")
+  string(MAKE_C_IDENTIFIER "jinja_text_${file}" variable)
+  if(NOT DEFINED ${variable})
+    file(READ "${jinja_from}/${file}" ${variable})
+  endif()
+  file(CONFIGURE OUTPUT "${jinja_to}/${file}" CONTENT "${${variable}}" @ONLY)  # writes only what changed
 endforeach()
 
 add_library(levada_jinja STATIC

@@ -196,6 +196,80 @@ edit_source(jinja jinja/runtime.cpp
 edit_source(jinja jinja/runtime.cpp
   [==[    auto builtins = input->get_builtins();]==] [==[    const auto & builtins = input->get_builtins();]==])
 
+# A scope copied every variable of the one around it, for each loop twice per item. Now it points there.
+edit_source(jinja jinja/runtime.h
+  [==[struct context {]==]
+  [==[struct scope_t : levada::text::Listed {
+    std::unordered_map<std::string, value> vars;
+    std::shared_ptr<scope_t> outer;
+
+    explicit scope_t(std::shared_ptr<scope_t> around = nullptr) : outer(std::move(around)) {}
+    // Values hold scopes (of a caller's block) and scopes values: however long the chain, no recursion.
+    ~scope_t() {
+        std::vector<value> last;
+        std::vector<std::pair<value, value>> no_pairs;
+        for (auto & [name, val] : vars) last.push_back(std::move(val));
+        vars.clear();
+        levada::text::bury(last, no_pairs);
+        while (outer && outer.use_count() == 1) outer = std::move(outer->outer);
+    }
+    void give_up(std::vector<std::shared_ptr<void>> & references) noexcept override {
+        for (auto & [name, val] : vars) references.push_back(std::move(val));
+        vars.clear();
+        references.push_back(std::move(outer));
+    }
+};
+
+struct context {]==])
+edit_source(jinja jinja/runtime.h
+  [==[        env = mk_val<value_object>();
+        env->has_builtins = false; // context object has no builtins
+        env->insert("true",  mk_val<value_bool>(true));
+        env->insert("True",  mk_val<value_bool>(true));
+        env->insert("false", mk_val<value_bool>(false));
+        env->insert("False", mk_val<value_bool>(false));
+        env->insert("none",  mk_val<value_none>());
+        env->insert("None",  mk_val<value_none>());]==]
+  [==[        set_val("true",  mk_val<value_bool>(true));
+        set_val("True",  mk_val<value_bool>(true));
+        set_val("false", mk_val<value_bool>(false));
+        set_val("False", mk_val<value_bool>(false));
+        set_val("none",  mk_val<value_none>());
+        set_val("None",  mk_val<value_none>());]==])
+edit_source(jinja jinja/runtime.h
+  [==[    context(const context & parent) : context() {
+        // inherit variables (for example, when entering a new scope)
+        auto & pvar = parent.env->as_ordered_object();
+        for (const auto & pair : pvar) {
+            set_val(pair.first, pair.second);
+        }]==]
+  [==[    context(const context & parent) : scope(std::make_shared<scope_t>(parent.scope)) {]==])
+edit_source(jinja jinja/runtime.h
+  [==[        value default_val = mk_val<value_undefined>(name);
+        return env->at(name, default_val);]==]
+  [==[        for (const scope_t * at = scope.get(); at != nullptr; at = at->outer.get()) {
+            levada::text::RenderBudget::charge_steps(1);
+            if (auto found = at->vars.find(name); found != at->vars.end()) return found->second;
+        }
+        return mk_val<value_undefined>(name);]==])
+edit_source(jinja jinja/runtime.h
+  [==[        env->insert(name, val);
+    }
+
+    void set_val(const value & name, const value & val) {
+        env->insert(name, val);
+    }
+
+    void print_vars() const {
+        printf("Context Variables:\n%s\n", value_to_json(env, 2).c_str());
+    }]==]
+  [==[        levada::text::RenderBudget::charge_steps(1);
+        scope->vars[name] = val;
+    }]==])
+edit_source(jinja jinja/runtime.h
+  [==[    value_object env;]==]
+  [==[    std::shared_ptr<scope_t> scope = std::make_shared<scope_t>();]==])
+
 set(jinja_copied
   json.cpp json.h unicode.cpp unicode.h jinja/lexer.cpp jinja/lexer.h jinja/parser.cpp jinja/parser.h
   jinja/runtime.cpp jinja/runtime.h jinja/string.cpp jinja/string.h jinja/utils.h jinja/value.cpp jinja/value.h)

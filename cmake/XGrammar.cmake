@@ -3,6 +3,8 @@
 # The engine bounds neither the work nor the stack that a grammar may cost, and says on stderr what it leaves out of one. Its
 # sources are therefore copied into the build folder with the edits below; each edit must find its place or configuring fails.
 # Nothing of the engine is committed. XGRAMMAR_LOG_CUSTOMIZE hands its messages to src/grammar/engine_shim/engine_log.cc.
+# clang-14 does not compile it: the build of scripts/fuzz.sh links the engine of the release build (LEVADA_XGRAMMAR_LIBRARY).
+set(LEVADA_XGRAMMAR_LIBRARY "" CACHE FILEPATH "An engine built before, to be linked instead of building one")
 set(xgrammar_root "${LEVADA_DEPS_DIR}/xgrammar")
 set(xgrammar_from "${xgrammar_root}/cpp")
 set(xgrammar_to "${CMAKE_BINARY_DIR}/xgrammar")
@@ -10,6 +12,13 @@ set(xgrammar_shim "${CMAKE_SOURCE_DIR}/src/grammar/engine_shim")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_FILE}")
 if(NOT EXISTS "${xgrammar_from}/grammar_compiler.cc")
   message(FATAL_ERROR "the grammar engine is missing: run scripts/setup.sh (or `make build`)")
+endif()
+if(LEVADA_XGRAMMAR_LIBRARY)
+  add_library(levada_xgrammar STATIC IMPORTED GLOBAL)
+  set_target_properties(levada_xgrammar PROPERTIES IMPORTED_LOCATION "${LEVADA_XGRAMMAR_LIBRARY}")
+  target_include_directories(levada_xgrammar SYSTEM INTERFACE
+    "${xgrammar_root}/include" "${xgrammar_root}/3rdparty/dlpack/include" "${xgrammar_shim}")
+  return()
 endif()
 include("${CMAKE_CURRENT_LIST_DIR}/EditedSource.cmake")
 

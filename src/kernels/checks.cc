@@ -3,7 +3,8 @@
 namespace levada::kernels {
 namespace {
 
-bool is_weight_type(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
+bool is_cache_type(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
+bool is_weight_type(DType dtype) { return is_cache_type(dtype) || dtype == DType::kF16; }
 
 bool is_rows(const TensorView& view, int rank) {
   return view.rank == rank && view.dtype == DType::kF32 && view.place == device::DeviceKind::kCpu &&
@@ -21,7 +22,7 @@ bool is_contiguous(const TensorView& view) {
 }
 
 bool is_plane(const TensorView& plane) {
-  return plane.rank == 4 && is_weight_type(plane.dtype) && plane.place == device::DeviceKind::kCpu &&
+  return plane.rank == 4 && is_cache_type(plane.dtype) && plane.place == device::DeviceKind::kCpu &&
          is_contiguous(plane);
 }
 
@@ -60,7 +61,7 @@ void check_batch(const PagedBatch& batch, std::int64_t rows, const TensorView& p
 void check_linear(const TensorView& x, const TensorView& w, const TensorView& out) {
   LEVADA_CHECK(is_rows(x, 2), "x: f32 [R, K]");
   LEVADA_CHECK(w.rank == 2 && is_weight_type(w.dtype) && (w.strides[1] == 1 || w.shape[1] <= 1),
-               "w: f32 or bf16 [N, K]");
+               "w: f32, bf16 or f16 [N, K]");
   LEVADA_CHECK(is_rows(out, 2), "out: f32 [R, N]");
   LEVADA_CHECK(w.shape[1] == x.shape[1], "w and x agree on K");
   LEVADA_CHECK(out.shape[0] == x.shape[0] && out.shape[1] == w.shape[0], "out is [R, N]");
@@ -99,7 +100,7 @@ void check_silu_mul(const TensorView& gate_up, const TensorView& out) {
 
 void check_embed(const TensorView& table, std::span<const std::int32_t> ids, const TensorView& out) {
   LEVADA_CHECK(table.rank == 2 && is_weight_type(table.dtype) && (table.strides[1] == 1 || table.shape[1] <= 1),
-               "table: f32 or bf16 [V, H]");
+               "table: f32, bf16 or f16 [V, H]");
   LEVADA_CHECK(is_rows(out, 2) && out.shape[1] == table.shape[1], "out: f32 [R, H]");
   LEVADA_CHECK(static_cast<std::int64_t>(ids.size()) == out.shape[0], "ids: one per row");
   for (const std::int32_t id : ids) LEVADA_CHECK(id >= 0 && id < table.shape[0], "ids lie in the vocabulary");

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/bf16.h"
+#include "kernels/f16.h"
 
 namespace levada::kernels {
 namespace {
@@ -15,7 +16,8 @@ void copy_values(const float* from, std::int64_t count, float* to) {
 void copy_values(const float* from, std::int64_t count, Bf16* to) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = to_bf16(from[i]);
 }
-void copy_values(const Bf16* from, std::int64_t count, float* to) {
+template <class T>
+void copy_values(const T* from, std::int64_t count, float* to) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = to_float(from[i]);
 }
 
@@ -57,6 +59,8 @@ void embed_rows(ThreadPool& pool, const TensorView& table, std::span<const std::
   pool.parallel_for(out.shape[0], kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     if (table.dtype == DType::kBF16) {
       embed_as<Bf16>(table, ids, out, begin, end);
+    } else if (table.dtype == DType::kF16) {
+      embed_as<F16>(table, ids, out, begin, end);
     } else {
       embed_as<float>(table, ids, out, begin, end);
     }

@@ -1,7 +1,7 @@
 // What: the copying kernels, the same for every CPU: embedding rows out of a table, KV rows into their pages.
 // Owner: the caller's memory.
 // Thread: one caller; the pool is used for many rows.
-// Invariant: exact: float32 is copied, bfloat16 widened or rounded to nearest even. Arguments were checked by checks.h.
+// Invariant: exact: float32 is copied, bfloat16 and float16 widened, bfloat16 rounded to nearest even. Arguments were checked by checks.h.
 #pragma once
 
 #include "kernels/ops.h"

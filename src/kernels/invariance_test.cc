@@ -15,7 +15,7 @@ INSTANTIATE_TEST_SUITE_P(Tables, InvarianceTest, ::testing::ValuesIn(tuned_table
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(InvarianceTest);
 
 TEST_P(InvarianceTest, LinearRowsAreEqualAloneAndTogether) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     for (const std::int64_t k : {64, 201}) {
       const Tensor x = Tensor::random(1, DType::kF32, {300, k}), w = Tensor::random(2, dtype, {53, k});
       const Tensor alone(DType::kF32, {300, 53});

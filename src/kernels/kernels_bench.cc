@@ -3,6 +3,7 @@
 #include <benchmark/benchmark.h>
 #include <emmintrin.h>
 
+#include <array>
 #include <memory>
 #include <new>
 #include <random>
@@ -105,15 +106,16 @@ void decode_linears(benchmark::State& state) {
 }
 BENCHMARK(decode_linears)->Arg(0)->Arg(1)->UseRealTime()->Unit(benchmark::kMillisecond);
 
-// [table, rows, N, K, bf16]
+// [table, rows, N, K, 0 float32, 1 bfloat16, 2 float16]
 void linear(benchmark::State& state) {
   const auto ops = make_cpu_ops(pool(), table_name(state));
   if (lacks(state, ops.get())) return;
   const std::int64_t rows = state.range(1), n = state.range(2), k = state.range(3);
   Buffer<float> x = filled<float>(rows * k), out(static_cast<std::size_t>(rows * n)), w32 = filled<float>(n * k);
-  Buffer<Bf16> w16 = filled<Bf16>(n * k);
-  const TensorView w = state.range(4) != 0 ? TensorView::of(w16.data(), DType::kBF16, {n, k})
-                                           : TensorView::of(w32.data(), DType::kF32, {n, k});
+  Buffer<Bf16> w16 = filled<Bf16>(n * k);  // as halves numbers too, if others
+  const DType type = std::array{DType::kF32, DType::kBF16, DType::kF16}[static_cast<std::size_t>(state.range(4))];
+  const TensorView w =
+      type == DType::kF32 ? TensorView::of(w32.data(), type, {n, k}) : TensorView::of(w16.data(), type, {n, k});
   for (auto _ : state) {
     ops->linear(TensorView::of(x.data(), DType::kF32, {rows, k}), w, TensorView::of(out.data(), DType::kF32, {rows, n}),
                 false);
@@ -122,10 +124,39 @@ void linear(benchmark::State& state) {
       static_cast<double>(2 * rows * n * k) * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
 }
 BENCHMARK(linear)
-    ->ArgsProduct({{0, 1}, {8, 64, 512}, {3072}, {kHidden}, {0, 1}})
+    ->ArgsProduct({{0, 1}, {8, 64, 512}, {3072}, {kHidden}, {0, 1, 2}})
     ->ArgsProduct({{0, 1}, {512}, {kHidden}, {kInner}, {1}})
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
+
+// [table, rows, format]: the up map of eight layers as a GGUF file stores it, so that one row's weights come from memory.
+void quantised(benchmark::State& state) {
+  const auto ops = make_cpu_ops(pool(), table_name(state));
+  if (lacks(state, ops.get())) return;
+  constexpr std::int64_t kWide = 2048, kColumns = 8192, kMatrices = 8;
+  const std::int64_t rows = state.range(1);
+  const auto format = static_cast<QuantFormat>(state.range(2));
+  std::vector<std::unique_ptr<QuantMatrix>> matrices;
+  for (std::int64_t i = 0; i < kMatrices; ++i) {
+    matrices.push_back(std::make_unique<QuantMatrix>(format, kColumns, kWide));
+    const std::vector<std::byte> zeros(static_cast<std::size_t>(matrices.back()->row_bytes()));
+    for (std::int64_t r = 0; r < kColumns; ++r) matrices.back()->set_row(r, zeros.data());
+  }
+  Buffer<float> x = filled<float>(rows * kWide), out(static_cast<std::size_t>(rows * kColumns));
+  std::int64_t bytes = 0;
+  for (auto _ : state) {
+    for (const auto& w : matrices) {
+      ops->linear(TensorView::of(x.data(), DType::kF32, {rows, kWide}), *w,
+                  TensorView::of(out.data(), DType::kF32, {rows, kColumns}), false);
+      bytes += w->bytes();
+    }
+  }
+  state.SetBytesProcessed(bytes);
+  state.counters["FLOP"] = benchmark::Counter(
+      static_cast<double>(2 * rows * kWide * kColumns * kMatrices * state.iterations()), benchmark::Counter::kIsRate);
+  state.SetLabel(std::string(to_string(format)) + " " + ops->quant_name());
+}
+BENCHMARK(quantised)->ArgsProduct({{0, 1}, {1, 8, 512}, {0, 1, 2, 3, 4}})->UseRealTime()->Unit(benchmark::kMillisecond);
 
 // [table, context, rows]: one slice, SmolLM2's heads, bf16 planes.
 void attention(benchmark::State& state) {

@@ -26,7 +26,7 @@ std::unique_ptr<Ops> make_cpu_ops(ThreadPool& pool, const std::string& name) {
   };
   const QuantTable* const narrow = avx2_quant_table();
   if (wanted(avx512_table())) {
-    const QuantTable* const wide = avx512_quant_table();
+    const QuantTable* const wide = amx_quant_table() != nullptr ? amx_quant_table() : avx512_quant_table();
     return std::make_unique<CpuOps>(pool, *avx512_table(), wide != nullptr ? wide : narrow);
   }
   if (wanted(avx2_table())) return std::make_unique<CpuOps>(pool, *avx2_table(), narrow);

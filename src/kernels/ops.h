@@ -3,7 +3,7 @@
 // Thread: one caller at a time per ThreadPool. Invariant (batch invariance): a row's result depends on that row's
 // inputs alone, never on how many rows there are, on where a chunk was cut or on the number of threads: every output
 // element is summed in one fixed order. This makes chunked == whole, batch == solo and warm == cold hold bit for bit in
-// float32. Activations are float32. Weights and KV may be float32 or bfloat16. `ref/` holds the plain twins that tests
+// float32. Activations are float32. Weights may be float32, bfloat16, float16 or quantised, KV float32 or bfloat16. `ref/` holds the plain twins that tests
 // compare with.
 // Formulas: docs/models.md.
 #pragma once
@@ -48,10 +48,10 @@ class Ops {
  public:
   virtual ~Ops() = default;
   virtual std::string name() const = 0;        // "ref", "avx2", "avx512"
-  virtual std::string quant_name() const = 0;  // of the kernels on quantised weights: "ref", "avx2", "avx512-vnni"
+  virtual std::string quant_name() const = 0;  // of the kernels on quantised weights: "ref", "avx2", "avx512-vnni", …
 
   // out[r, n] = sum_k x[r, k] * w[n, k] (+ out[r, n] if accumulate). x, out: f32 [R,K], [R,N], rows may be strided;
-  // w: f32 or bf16 [N,K].
+  // w: f32, bf16 or f16 [N,K].
   virtual void linear(const TensorView& x, const TensorView& w, const TensorView& out, bool accumulate) = 0;
   // The same with weights as a GGUF file stores them. Tuned tables round each row of x to two bytes, in blocks of 32:
   // |error| <= sum_k |w[n, k]| * max|x of k's block| / 64516, float32 rounding apart.
@@ -65,7 +65,7 @@ class Ops {
   virtual void rope(const TensorView& x, const TensorView& cos_sin, std::span<const std::int32_t> positions) = 0;
   // out[r, i] = silu(gate_up[r, i]) * gate_up[r, I + i]. f32 [R, 2I] -> [R, I].
   virtual void silu_mul(const TensorView& gate_up, const TensorView& out) = 0;
-  // out[r] = table[ids[r]]. table f32 or bf16 [V,H]; out f32 [R,H].
+  // out[r] = table[ids[r]]. table f32, bf16 or f16 [V,H]; out f32 [R,H].
   virtual void embed(const TensorView& table, std::span<const std::int32_t> ids, const TensorView& out) = 0;
   void embed(const QuantMatrix& table, std::span<const std::int32_t> ids, const TensorView& out);
   // Writes k and v rows of the batch to their slots. k, v: f32 [R, kv_heads, d], rows may be strided;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <limits>
 
 #include "kernels/test_tensors.h"
@@ -19,7 +20,7 @@ INSTANTIATE_TEST_SUITE_P(Tables, OpsTest, ::testing::ValuesIn(tuned_tables()), [
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OpsTest);
 
 TEST_P(OpsTest, LinearEqualsItsTwin) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     for (const std::int64_t rows : {0, 1, 2, 3, 5, 6, 7, 13, 40}) {
       for (const std::int64_t n : {1, 3, 4, 6, 33, 64}) {
         for (const std::int64_t k : {1, 7, 16, 31, 64, 577}) {
@@ -38,12 +39,34 @@ TEST_P(OpsTest, LinearEqualsItsTwin) {
 }
 
 TEST_P(OpsTest, LinearHoldsItsToleranceOverLongSums) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     const Tensor x = Tensor::random(1, DType::kF32, {9, 2048}), w = Tensor::random(2, dtype, {50, 2048});
     const Tensor want(DType::kF32, {9, 50}), got(DType::kF32, {9, 50});
     ref->linear(x, w, want, false);
     ops->linear(x, w, got, false);
     expect_near(values(got), values(want), 1e-6, std::sqrt(2048.0), "linear K 2048");
+  }
+}
+
+// Rows of all finite halves, sixteen each, picked out by a unit matrix; the compiler's own conversion is the reference.
+TEST_P(OpsTest, LinearWidensEveryFiniteHalfExactly) {
+  std::vector<_Float16> halves;
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    if ((bits & 0x7c00u) != 0x7c00u) halves.push_back(std::bit_cast<_Float16>(static_cast<std::uint16_t>(bits)));
+  }
+  const auto count = static_cast<std::int64_t>(halves.size()) / 16;
+  Tensor unit(DType::kF32, {16, 16});
+  for (std::size_t i = 0; i < 16; ++i) unit.set(17 * i, 1);
+  for (const std::int64_t rows : {1, 16}) {  // weights streamed; weights widened into a panel
+    const Tensor out(DType::kF32, {rows, count}), twin(DType::kF32, {rows, count});
+    const TensorView w = TensorView::of(halves.data(), DType::kF16, {count, 16});
+    ops->linear(unit.rows(0, rows), w, out, false);
+    ref->linear(unit.rows(0, rows), w, twin, false);
+    for (std::int64_t i = 0; i < rows * count; ++i) {
+      const auto want = static_cast<float>(halves[static_cast<std::size_t>(i % count * 16 + i / count)]);
+      ASSERT_EQ(out.view().as<float>()[i], want);
+      ASSERT_EQ(twin.view().as<float>()[i], want);
+    }
   }
 }
 
@@ -118,7 +141,7 @@ TEST_P(OpsTest, SiluMulEqualsItsTwinOnOrdinaryAndExtremeValues) {
 }
 
 TEST_P(OpsTest, EmbedCopiesRowsExactly) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     const Tensor table = Tensor::random(1, dtype, {11, 37});
     const std::vector<std::int32_t> ids = {10, 0, 3, 3};
     const Tensor out(DType::kF32, {4, 37}, 2);
@@ -127,7 +150,9 @@ TEST_P(OpsTest, EmbedCopiesRowsExactly) {
     for (std::size_t r = 0; r < ids.size(); ++r) {
       for (std::size_t c = 0; c < 37; ++c) {
         const std::size_t at = static_cast<std::size_t>(ids[r]) * 37 + c;
-        const float want = dtype == DType::kBF16 ? to_float(table.view().as<Bf16>()[at]) : table.view().as<float>()[at];
+        const float want = dtype == DType::kBF16  ? to_float(table.view().as<Bf16>()[at])
+                           : dtype == DType::kF16 ? static_cast<float>(table.view().as<_Float16>()[at])
+                                                  : table.view().as<float>()[at];
         EXPECT_EQ(got[r * 37 + c], want);
       }
     }

@@ -152,10 +152,13 @@ TEST_P(QuantTest, EveryInstructionSetGivesTheSameBits) {
   const auto narrow = make_cpu_ops(pool, "avx2");
   for (const QuantFormat format : kFormats) {
     const QuantMatrix w = random_matrix(7, format, 45, 512);
-    const Tensor x = Tensor::random(2, DType::kF32, {9, 512}), want(DType::kF32, {9, 45}), got(DType::kF32, {9, 45});
-    narrow->linear(x, w, want, false);
-    ops->linear(x, w, got, false);
-    EXPECT_EQ(values(got), values(want)) << to_string(format);
+    for (const std::int64_t rows : {9, 16, 37}) {
+      const Tensor x = Tensor::random(2, DType::kF32, {rows, 512});
+      const Tensor want = Tensor::random(3, DType::kF32, {rows, 45}, 3), got = want;
+      narrow->linear(x, w, want, rows == 37);
+      ops->linear(x, w, got, rows == 37);
+      EXPECT_EQ(values(got), values(want)) << to_string(format) << " " << rows << " rows";
+    }
   }
 }
 

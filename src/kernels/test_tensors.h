@@ -55,6 +55,8 @@ class Tensor {
   void set(std::size_t i, float x) {
     if (view_.dtype == DType::kBF16) {
       view_.as<Bf16>()[i] = to_bf16(x);
+    } else if (view_.dtype == DType::kF16) {
+      view_.as<_Float16>()[i] = static_cast<_Float16>(x);
     } else {
       view_.as<float>()[i] = x;
     }

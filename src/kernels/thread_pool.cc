@@ -1,5 +1,7 @@
 #include "kernels/thread_pool.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -18,14 +20,34 @@ namespace {
 
 // Long enough to bridge the gap between two kernels of one step, short enough that an idle server burns nothing.
 constexpr auto kSpin = std::chrono::microseconds(50);
-// Chunks per thread: a thread that wakes late, or shares its core, leaves the rest to the others.
-constexpr std::int64_t kChunksPerThread = 4;
+// A chunk is this part of what is left for each thread: large ones first, the last ones so small that threads which began
+// at different times, or share a core with others, end together.
+constexpr std::int64_t kPartsPerThread = 2;
 
 // The gate is one word: [31..17] epoch, [16] open, [15..0] workers inside.
 constexpr std::uint32_t kInsideMask = 0xffff;
 constexpr std::uint32_t kOpen = 1u << 16;
 constexpr std::uint32_t kEpochStep = 1u << 17;
 constexpr std::uint32_t epoch_of(std::uint32_t gate) { return gate / kEpochStep; }
+
+std::vector<int> allowed_cores() {
+  std::vector<int> cores;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) cores.push_back(core);
+  }
+  return cores;
+}
+
+// A wish: a thread that may not choose its core works as well on another.
+void pin_to(int core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(core, &set);
+  (void)sched_setaffinity(0, sizeof set, &set);
+}
 
 void relax() {
 #if defined(__x86_64__)
@@ -59,9 +81,10 @@ struct ThreadPool::Impl {
   std::atomic<bool> stopping{false};
   std::atomic<std::int64_t> next{0};
   std::int64_t count = 0;
-  std::int64_t chunk = 1;
+  std::int64_t grain = 1;
   Thunk thunk = nullptr;
   void* body = nullptr;
+  std::vector<int> cores;       // of the workers, if they are pinned
   std::vector<Thread> workers;  // last: joined while the fields above still live
 
   // Also when a pool fails to start its last thread: the ones before it go.
@@ -72,10 +95,14 @@ struct ThreadPool::Impl {
   }
 
   void take_chunks() {
-    for (;;) {
-      const std::int64_t begin = next.fetch_add(chunk, std::memory_order_relaxed);
-      if (begin >= count) return;
-      thunk(body, begin, std::min(begin + chunk, count));
+    const std::int64_t parts = kPartsPerThread * (static_cast<std::int64_t>(workers.size()) + 1);
+    std::int64_t begin = next.load(std::memory_order_relaxed);
+    while (begin < count) {
+      const std::int64_t wanted = (count - begin) / parts / grain * grain;
+      const std::int64_t end = std::min(begin + std::max(wanted, grain), count);
+      if (!next.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+      thunk(body, begin, end);
+      begin = next.load(std::memory_order_relaxed);
     }
   }
 
@@ -119,11 +146,20 @@ struct ThreadPool::Impl {
 
 ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
   LEVADA_CHECK(threads >= 1 && threads <= 1024, "a pool has 1 to 1024 threads");
-  for (int i = 1; i < threads; ++i)
-    impl_->workers.emplace_back("levada-kernels", [impl = impl_.get()] { impl->work(); });
+  const std::vector<int> allowed = allowed_cores();
+  const auto count = static_cast<std::size_t>(threads);
+  if (count <= allowed.size()) impl_->cores.assign(allowed.begin() + 1, allowed.begin() + threads);
+  for (std::size_t i = 1; i < count; ++i) {
+    impl_->workers.emplace_back("levada-kernels", [impl = impl_.get(), i] {
+      if (!impl->cores.empty()) pin_to(impl->cores[i - 1]);
+      impl->work();
+    });
+  }
 }
 
 ThreadPool::~ThreadPool() = default;
+
+const std::vector<int>& ThreadPool::pinned_cores() const { return impl_->cores; }
 
 int ThreadPool::threads() const { return static_cast<int>(impl_->workers.size()) + 1; }
 
@@ -134,9 +170,8 @@ void ThreadPool::run(std::int64_t count, std::int64_t grain, Thunk thunk, void* 
     thunk(body, 0, count);
     return;
   }
-  const std::int64_t wanted = (count + threads() * kChunksPerThread - 1) / (threads() * kChunksPerThread);
-  impl_->chunk = (wanted + grain - 1) / grain * grain;
   impl_->count = count;
+  impl_->grain = grain;
   impl_->thunk = thunk;
   impl_->body = body;
   impl_->next.store(0, std::memory_order_relaxed);

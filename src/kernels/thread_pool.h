@@ -1,14 +1,17 @@
 // What: ThreadPool, the fixed set of threads that CPU kernels split their rows over.
 // Owner: one per engine worker, injected into Context.
 // Thread: parallel_for from one thread at a time.
-// Invariant: thread 0 is the caller; workers sleep when idle (a short bounded spin first, no busy waiting). Splitting
-// never changes a result: each output element is computed by one thread in a fixed order.
+// Invariant: thread 0 is the caller; workers sleep when idle (a short bounded spin first, no busy waiting). Each has a core
+// of those that the maker of the pool may use, the first one being left to the caller, which is not pinned; where there
+// are fewer cores than threads nobody is. Splitting never changes a result: each output element is computed by one thread
+// in a fixed order.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <type_traits>
+#include <vector>
 
 namespace levada::kernels {
 
@@ -18,6 +21,8 @@ class ThreadPool {
   explicit ThreadPool(int threads);
   ~ThreadPool();
   int threads() const;
+  // Of workers 1, 2, …; empty if they are not pinned.
+  const std::vector<int>& pinned_cores() const;
   // Calls body(begin, end) over a partition of [0, count) whose borders are multiples of `grain`; returns when all are
   // done. Work of at most one grain runs on the caller without waking anybody. body must not throw and must not call
   // parallel_for of the same pool.

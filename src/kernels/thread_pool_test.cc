@@ -1,6 +1,7 @@
 #include "kernels/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <time.h>
 
 #include <atomic>
@@ -48,6 +49,40 @@ TEST(ThreadPool, WorkOfOneGrainRunsOnTheCaller) {
   ThreadPool pool(4);
   const auto caller = std::this_thread::get_id();
   pool.parallel_for(10, 10, [&](std::int64_t, std::int64_t) { EXPECT_EQ(std::this_thread::get_id(), caller); });
+}
+
+// The cores that the calling thread may use.
+std::vector<int> cores_of_this_thread() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  EXPECT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) cores.push_back(core);
+  }
+  return cores;
+}
+
+TEST(ThreadPool, EachWorkerHasACoreOfTheMakersAndTheCallerKeepsItsOwn) {
+  const std::vector<int> allowed = cores_of_this_thread();
+  if (allowed.size() < 2) GTEST_SKIP() << "one core";
+  ThreadPool pool(2);
+  EXPECT_EQ(pool.pinned_cores(), std::vector<int>{allowed[1]});
+  std::atomic<int> inside{0};
+  std::vector<int> on_worker;
+  const auto caller = std::this_thread::get_id();
+  pool.parallel_for(2, 1, [&](std::int64_t, std::int64_t) {
+    ++inside;
+    while (inside.load() < 2) std::this_thread::yield();  // so that both threads take one
+    if (std::this_thread::get_id() != caller) on_worker = cores_of_this_thread();
+  });
+  EXPECT_EQ(on_worker, pool.pinned_cores());
+  EXPECT_EQ(cores_of_this_thread(), allowed);
+}
+
+TEST(ThreadPool, MoreThreadsThanCoresAreNotPinned) {
+  const auto more = static_cast<int>(cores_of_this_thread().size()) + 1;
+  EXPECT_TRUE(ThreadPool(more).pinned_cores().empty());
 }
 
 TEST(ThreadPool, WorkersShareTheWork) {

@@ -65,10 +65,15 @@ class DecoderModel final : public Model {
   const core::KvLayout& kv_layout() const override { return layout_; }
   std::string backend() const override {
     std::string name = parts_.backend->name();
-    if (!weights_.quantised.empty()) {
-      name += ", weights " + weights_.quantised + " as stored by " + parts_.host->ops->quant_name();
+    if (!weights_.stored.empty()) {
+      name += ", weights " + weights_.stored + " as stored by " + parts_.host->ops->quant_name();
     }
-    return name + ", " + std::to_string(parts_.host->pool.threads()) + " threads";
+    if (!weights_.converted.empty()) name += ", weights converted: " + weights_.converted;
+    name += ", " + std::to_string(parts_.host->pool.threads()) + " threads";
+    const std::vector<int>& cores = parts_.host->pool.pinned_cores();
+    if (!cores.empty()) name += ", all but the first pinned to cores";
+    for (const int core : cores) name += " " + std::to_string(core);
+    return name;
   }
   Result<std::unique_ptr<KvPool>> make_kv_pool(std::int32_t pages) override {
     return DecoderKvPool::make(layout_, pages, config_.kv_heads, device_);

@@ -27,7 +27,7 @@ struct DecoderParts {
   std::unique_ptr<nn::Backend> backend;
   std::unique_ptr<Checkpoint> checkpoint;
   core::ModelInfo info;
-  bool as_stored = false;  // quantised weights stay so
+  bool as_stored = false;  // see load_weights()
   DType kv_dtype = DType::kF32;
   std::int32_t page_size_tokens = 16;
 };

@@ -13,12 +13,17 @@ class GgufWriter {
   void integer(const std::string& key, std::uint32_t value) { field(key, 4).number(value); }
   void real(const std::string& key, float value) { field(key, 6).number(value); }
   void tensor(const std::string& name, std::vector<std::int64_t> shape, const std::vector<float>& values) {
+    tensor(name, shape, 0, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+  }
+  // Bytes of ggml's type number `type`.
+  void tensor(const std::string& name, const std::vector<std::int64_t>& shape, std::uint32_t type,
+              const std::string& bytes) {
     string_to(infos_, name);
     number_to(infos_, static_cast<std::uint32_t>(shape.size()));
     for (auto it = shape.rbegin(); it != shape.rend(); ++it) number_to(infos_, static_cast<std::uint64_t>(*it));
-    number_to(infos_, std::uint32_t{0});  // F32
+    number_to(infos_, type);
     number_to(infos_, static_cast<std::uint64_t>(data_.size()));
-    data_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    data_ += bytes;
     data_.resize((data_.size() + 31) / 32 * 32);
     ++tensors_;
   }
@@ -92,6 +97,29 @@ std::vector<float> paired(const std::vector<float>& values, std::int64_t columns
     }
   }
   return out;
+}
+
+// Q8_0 blocks of `values`, which become what the blocks mean.
+std::string quantised(std::vector<float>& values) {
+  std::string blocks;
+  for (std::size_t at = 0; at < values.size(); at += 32) {
+    float largest = 0;
+    for (std::size_t i = at; i < at + 32; ++i) largest = std::max(largest, std::abs(values[i]));
+    const auto d = static_cast<_Float16>(largest / 120);
+    blocks.append(reinterpret_cast<const char*>(&d), sizeof d);
+    for (std::size_t i = at; i < at + 32; ++i) {
+      const auto quant = static_cast<std::int8_t>(std::lround(values[i] / static_cast<float>(d)));
+      blocks += static_cast<char>(quant);
+      values[i] = static_cast<float>(d) * static_cast<float>(quant);
+    }
+  }
+  return blocks;
+}
+
+std::string halves(std::vector<float>& values) {
+  const std::vector<_Float16> narrow(values.begin(), values.end());
+  values.assign(narrow.begin(), narrow.end());
+  return {reinterpret_cast<const char*>(narrow.data()), narrow.size() * sizeof narrow[0]};
 }
 
 class GgufCheckpoint : public testing::TestWithParam<std::string> {
@@ -188,6 +216,54 @@ TEST_P(GgufCheckpoint, AMissingTensorIsNamedAndAMissingFieldToo) {
   EXPECT_NE(load_status(other).message().find("supported are llama and qwen3"), std::string::npos);
 }
 
+// In files of mixed precision a fused map's matrices differ in form.
+class MixedGguf : public GgufCheckpoint {
+ protected:
+  // q, gate and down quantised, k and o halves, v and up float32; or the same numbers, all float32.
+  Matrix logits(bool mixed, std::string* backend = nullptr) {
+    GgufWriter writer = describe();
+    auto source = std::move(files::open_safetensors_folder(vectors() / "tiny" / GetParam())).value();
+    for (const files::TensorInfo& info : source->tensors()) {
+      std::vector<float> values(static_cast<std::size_t>(info.elements()));
+      files::decode_to_f32(info, 0, info.elements(), values.data());
+      const std::string name = gguf_name(info.name);
+      const auto is = [&](const char* part) { return name.find(part) != std::string::npos; };
+      std::uint32_t type = 0;
+      std::string bytes;
+      if (is("attn_q.") || is("ffn_gate.") || is("ffn_down.")) {
+        type = 8;
+        bytes = quantised(values);
+      } else if (is("attn_k.") || is("attn_output.")) {
+        type = 1;
+        bytes = halves(values);
+      }
+      if (mixed && type != 0) {
+        writer.tensor(name, info.shape, type, bytes);
+      } else {
+        writer.tensor(name, info.shape, values);
+      }
+    }
+    writer.write(file);
+    ModelOptions options = in_float32();
+    options.dtype = "auto";
+    options.kv_cache_dtype = "float32";
+    Bench bench(file, mixed ? options : in_float32(), *device);
+    if (backend != nullptr) *backend = bench.model->backend();
+    Sequence sequence = bench.sequence({5, 17, 300, 2, 2, 81, 9});
+    return bench.run(PlanBuilder().add(sequence, 7, true).plan());
+  }
+};
+
+TEST_P(MixedGguf, EveryMatrixOfAMapIsComputedWithAsTheFileHasIt) {
+  std::string backend;
+  const Matrix mixed = logits(true, &backend), wide = logits(false);
+  EXPECT_LT(largest_difference(mixed.values, wide.values), 1e-3f);
+  EXPECT_GT(largest_difference(mixed.row(0), mixed.row(6)), 0.1f) << "the weights have some effect";
+  EXPECT_NE(backend.find("weights Q8_0 F16 as stored by "), std::string::npos) << backend;
+  EXPECT_EQ(backend.find("converted"), std::string::npos) << backend;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, MixedGguf, testing::Values("qwen3"), [](const auto& info) { return info.param; });
 INSTANTIATE_TEST_SUITE_P(Families, GgufCheckpoint, testing::Values("llama", "qwen3"),
                          [](const auto& info) { return info.param; });
 

@@ -59,8 +59,9 @@ Status check_memory(const core::ModelInfo& info, const Checkpoint& checkpoint, b
                     const device::Device& device) {
   const bool f8 = checkpoint.config().fp8_blocks && device.kind() == device::DeviceKind::kCuda;
   const DType type = f8 ? DType::kF8E4M3 : info.weight_dtype;
-  const std::int64_t wanted =
-      as_stored ? checkpoint.source_bytes() : info.parameters * static_cast<std::int64_t>(bytes_of(type));
+  const std::int64_t wanted = as_stored && !checkpoint.config().fp8_blocks
+                                  ? checkpoint.source_bytes()
+                                  : info.parameters * static_cast<std::int64_t>(bytes_of(type));
   const std::int64_t available = device.free_bytes();
   if (wanted <= available) return {};
   return resource_exhausted(info.path + ": the weights need " + std::to_string(wanted) + " bytes " +
@@ -111,7 +112,7 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, con
   }
   auto host = std::make_unique<HostKernels>(options.threads > 0 ? options.threads : available_cores());
   core::ModelInfo info = describe(checkpoint, path.string(), options, weights);
-  const bool as_stored = !cuda && options.dtype == "auto" && has_quantised(checkpoint);
+  const bool as_stored = !cuda && options.dtype == "auto" && has_stored_forms(checkpoint);
   if (as_stored) info.weights_identity += "-as-stored";
   LEVADA_RETURN_IF_ERROR(check_memory(info, checkpoint, as_stored, device));
   if (cuda) {

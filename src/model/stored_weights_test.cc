@@ -1,7 +1,10 @@
 // Weights that stay as a GGUF file stores them: the values behind the kernels' layout, and a model computed with them.
 #include "files/gguf.h"
+#include "kernels/bf16.h"
 #include "kernels/ops.h"
 #include "model/model_support_test.h"
+#include "model/stored_tensors_test.h"
+#include "support/temporary_folder.h"
 
 namespace levada::model {
 namespace {
@@ -32,6 +35,78 @@ TEST(StoredWeights, MeanWhatTheReferenceSaysBitForBit) {
     ops->embed(matrix, ids, device::TensorView::of(got.data(), DType::kF32, {2, 512}));
     EXPECT_EQ(got, reference_values(name)) << name;
   }
+}
+
+// The tiny llama with the matrices of q and down as halves, those of k, v and gate as bfloat16, and the same numbers in
+// float32 throughout.
+class NarrowLlama : public testing::Test {
+ protected:
+  NarrowLlama() {
+    const auto source = std::move(files::open_safetensors_folder(vectors() / "tiny/llama")).value();
+    std::map<std::string, StoredTensor> mixed, wide;
+    for (const files::TensorInfo& info : source->tensors()) {
+      std::vector<float> values(static_cast<std::size_t>(info.elements()));
+      files::decode_to_f32(info, 0, info.elements(), values.data());
+      mixed[info.name] = narrowed(info, values);
+      wide[info.name] = {"F32", info.shape, bytes_of_all(values)};
+    }
+    write(mixed_.path(), mixed);
+    write(wide_.path(), wide);
+  }
+  Matrix logits(Bench& bench) {
+    Sequence sequence = bench.sequence({5, 17, 300, 2, 2, 81, 9});
+    return bench.run(PlanBuilder().add(sequence, 7, true).plan());
+  }
+  Bench open(const test::TemporaryFolder& folder, const std::string& dtype) {
+    ModelOptions options = in_float32();
+    options.dtype = dtype;
+    options.kv_cache_dtype = "float32";
+    return Bench(folder.path(), options, *device);
+  }
+  std::unique_ptr<device::Device> device = std::move(device::open_device(device::DeviceKind::kCpu)).value();
+  test::TemporaryFolder mixed_, wide_;
+
+ private:
+  template <class T>
+  static std::string bytes_of_all(const std::vector<T>& values) {
+    return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+  }
+  // The tensor for the mixed folder; `values` become what it means.
+  static StoredTensor narrowed(const files::TensorInfo& info, std::vector<float>& values) {
+    const auto named = [&](std::initializer_list<const char*> parts) {
+      return std::any_of(parts.begin(), parts.end(),
+                         [&](const char* part) { return info.name.find(part) != std::string::npos; });
+    };
+    if (named({"q_proj", "down_proj"})) {
+      std::vector<_Float16> halves(values.begin(), values.end());
+      values.assign(halves.begin(), halves.end());
+      return {"F16", info.shape, bytes_of_all(halves)};
+    }
+    if (named({"k_proj", "v_proj", "gate_proj"})) {
+      std::vector<kernels::Bf16> narrow;
+      for (float& x : values) x = kernels::to_float(narrow.emplace_back(kernels::to_bf16(x)));
+      return {"BF16", info.shape, bytes_of_all(narrow)};
+    }
+    return {"F32", info.shape, bytes_of_all(values)};
+  }
+  static void write(const std::filesystem::path& folder, const std::map<std::string, StoredTensor>& tensors) {
+    write_safetensors(folder / "model.safetensors", tensors);
+    std::filesystem::copy(vectors() / "tiny/llama/config.json", folder / "config.json");
+  }
+};
+
+TEST_F(NarrowLlama, AMapOfSeveralTypesGivesBitForBitWhatTheSameNumbersInFloat32Give) {
+  Bench mixed = open(mixed_, "auto"), wide = open(wide_, "auto");
+  EXPECT_EQ(logits(mixed).values, logits(wide).values);
+  EXPECT_NE(mixed.model->backend().find("weights F16 as stored"), std::string::npos) << mixed.model->backend();
+  EXPECT_EQ(mixed.model->backend().find("converted"), std::string::npos) << mixed.model->backend();
+}
+
+TEST_F(NarrowLlama, TheBackendNamesWhatIsConverted) {
+  const std::string narrow = open(mixed_, "bfloat16").model->backend();
+  EXPECT_NE(narrow.find("weights converted: F32 to bfloat16, F16 to bfloat16"), std::string::npos) << narrow;
+  const std::string wide = open(mixed_, "float32").model->backend();
+  EXPECT_NE(wide.find("weights converted: F16 to float32, BF16 to float32"), std::string::npos) << wide;
 }
 
 // Of logits, root mean square relative to theirs.

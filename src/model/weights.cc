@@ -23,6 +23,20 @@ std::optional<kernels::QuantFormat> quant_format(files::Encoding encoding) {
   }
 }
 
+// The types that the kernels compute with as they are.
+std::optional<at::ScalarType> plain_type(files::Encoding encoding) {
+  switch (encoding) {
+    case files::Encoding::kF32: return at::kFloat;
+    case files::Encoding::kBF16: return at::kBFloat16;
+    case files::Encoding::kF16: return at::kHalf;
+    default: return std::nullopt;
+  }
+}
+
+void add_once(const std::string& name, const std::string& separator, std::string& list) {
+  if (list.find(name) == std::string::npos) list += (list.empty() ? "" : separator) + name;
+}
+
 class Loader {
  public:
   Loader(const Checkpoint& checkpoint, at::ScalarType type, bool as_stored, const nn::Backend& backend,
@@ -36,36 +50,51 @@ class Loader {
     return host.to(backend_.place(), backend_.norm_type());
   }
 
+  // Neighbours of one form become one matrix, but for those used where the file has them.
   nn::Projection projection(const std::vector<Weight>& weights, std::int64_t layer) {
-    const auto all = [&](auto holds) {
-      return std::all_of(weights.begin(), weights.end(),
-                         [&](Weight w) { return holds(checkpoint_.tensor(w, layer), w); });
-    };
-    if (as_stored_ &&
-        all([](const files::TensorInfo& info, Weight) { return quant_format(info.encoding).has_value(); })) {
-      return quantised(weights, layer);
+    nn::Projection result;
+    for (auto first = weights.begin(); first != weights.end();) {
+      const Form form = form_of(*first, layer);
+      const auto last = form.in_place
+                            ? first + 1
+                            : std::find_if(first, weights.end(), [&](Weight w) { return form_of(w, layer) != form; });
+      const std::vector<Weight> alike(first, last);
+      if (form.in_place) {
+        result.parts.emplace_back(in_place(checkpoint_.tensor(*first, layer), form.type));
+      } else if (form.quantised.has_value()) {
+        result.parts.emplace_back(quantised(alike, layer, *form.quantised));
+      } else {
+        result.parts.emplace_back(copied(alike, layer, form.type));
+      }
+      first = last;
     }
-    const at::ScalarType type = type_for(weights, layer);
-    if (all([&](const files::TensorInfo& info, Weight w) { return usable_in_place(info, w, type); })) {
-      nn::Projection result;
-      for (Weight weight : weights) result.parts.push_back(in_place(checkpoint_.tensor(weight, layer), type));
-      return result;
-    }
-    return converted(weights, layer, type);
+    return result;
   }
+
+  // What changed its type on the way, each pair once: "F8_E4M3 to bfloat16, F16 to bfloat16".
+  const std::string& converted() const { return converted_; }
 
  private:
-  // As stored: float32 where all are; else `type_`.
-  at::ScalarType type_for(const std::vector<Weight>& weights, std::int64_t layer) const {
-    if (!as_stored_) return type_;
-    const auto is = [&](files::Encoding encoding) {
-      return std::all_of(weights.begin(), weights.end(),
-                         [&](Weight w) { return checkpoint_.tensor(w, layer).encoding == encoding; });
-    };
-    return is(files::Encoding::kF32) ? at::kFloat : is(files::Encoding::kBF16) ? at::kBFloat16 : type_;
+  // How a weight is computed with: in its own blocks, else as numbers of `type`.
+  struct Form {
+    std::optional<kernels::QuantFormat> quantised;
+    at::ScalarType type;
+    bool in_place;
+    bool operator==(const Form&) const = default;
+  };
+
+  Form form_of(Weight weight, std::int64_t layer) const {
+    const files::TensorInfo& info = checkpoint_.tensor(weight, layer);
+    const std::optional<at::ScalarType> stored = plain_type(info.encoding);
+    Form form{std::nullopt, as_stored_ ? stored.value_or(type_) : type_, false};
+    if (as_stored_) form.quantised = quant_format(info.encoding);
+    // Headers are written by strangers: a number at an odd address would be undefined behaviour.
+    const bool aligned = reinterpret_cast<std::uintptr_t>(info.bytes.data()) % at::elementSize(form.type) == 0;
+    form.in_place = stored == form.type && aligned && backend_.place().is_cpu() && !paired(weight);
+    return form;
   }
 
-  nn::Projection converted(const std::vector<Weight>& weights, std::int64_t layer, at::ScalarType type) {
+  at::Tensor copied(const std::vector<Weight>& weights, std::int64_t layer, at::ScalarType type) {
     const std::int64_t width = checkpoint_.tensor(weights.front(), layer).shape[1];
     const at::Tensor fused =
         at::empty({rows_of(weights, layer), width}, at::TensorOptions().dtype(type).device(backend_.place()));
@@ -73,30 +102,25 @@ class Loader {
     for (Weight weight : weights) {
       const files::TensorInfo& info = checkpoint_.tensor(weight, layer);
       const at::Tensor rows = fused.narrow(0, first, info.shape[0]);
-      read_rows(checkpoint_, weight, layer, 0, info.shape[0], nn::dtype_of(rows), pool_, rows.data_ptr());
+      const DType to = nn::dtype_of(rows);
+      if (plain_type(info.encoding) != type)
+        add_once(std::string(to_string(info.encoding)) + " to " + std::string(to_string(to)), ", ", converted_);
+      read_rows(checkpoint_, weight, layer, 0, info.shape[0], to, pool_, rows.data_ptr());
       first += info.shape[0];
     }
-    return {{fused}};
+    return fused;
   }
 
-  // Neighbours of one form become one matrix.
-  nn::Projection quantised(const std::vector<Weight>& weights, std::int64_t layer) {
-    const auto encoding = [&](Weight w) { return checkpoint_.tensor(w, layer).encoding; };
-    nn::Projection result;
-    for (auto first = weights.begin(); first != weights.end();) {
-      const auto last = std::find_if(first, weights.end(), [&](Weight w) { return encoding(w) != encoding(*first); });
-      const std::vector<Weight> alike(first, last);
-      auto matrix = std::make_shared<kernels::QuantMatrix>(*quant_format(encoding(*first)), rows_of(alike, layer),
-                                                           checkpoint_.tensor(*first, layer).shape[1]);
-      std::int64_t row = 0;
-      for (Weight weight : alike) {
-        copy_stored_rows(checkpoint_, weight, layer, row, pool_, *matrix);
-        row += checkpoint_.tensor(weight, layer).shape[0];
-      }
-      result.quantised.push_back(std::move(matrix));
-      first = last;
+  std::shared_ptr<const kernels::QuantMatrix> quantised(const std::vector<Weight>& weights, std::int64_t layer,
+                                                        kernels::QuantFormat format) {
+    auto matrix = std::make_shared<kernels::QuantMatrix>(format, rows_of(weights, layer),
+                                                         checkpoint_.tensor(weights.front(), layer).shape[1]);
+    std::int64_t row = 0;
+    for (Weight weight : weights) {
+      copy_stored_rows(checkpoint_, weight, layer, row, pool_, *matrix);
+      row += checkpoint_.tensor(weight, layer).shape[0];
     }
-    return result;
+    return matrix;
   }
 
   std::int64_t rows_of(const std::vector<Weight>& weights, std::int64_t layer) const {
@@ -107,14 +131,6 @@ class Loader {
 
   bool paired(Weight weight) const {
     return checkpoint_.config().paired_rows && (weight == Weight::kQ || weight == Weight::kK);
-  }
-
-  bool usable_in_place(const files::TensorInfo& info, Weight weight, at::ScalarType type) const {
-    const bool same = (type == at::kFloat && info.encoding == files::Encoding::kF32) ||
-                      (type == at::kBFloat16 && info.encoding == files::Encoding::kBF16);
-    // Headers are written by strangers: a float at an odd address would be undefined behaviour.
-    const bool aligned = reinterpret_cast<std::uintptr_t>(info.bytes.data()) % at::elementSize(type) == 0;
-    return backend_.place().is_cpu() && same && aligned && !paired(weight);
   }
 
   static at::Tensor in_place(const files::TensorInfo& info, at::ScalarType type) {
@@ -128,25 +144,30 @@ class Loader {
   bool as_stored_;
   const nn::Backend& backend_;
   kernels::ThreadPool& pool_;
+  std::string converted_;
 };
 
-// Adds a map's matrices to the account.
+// Adds a matrix to the account.
+void count(const at::Tensor& matrix, Weights& weights) {
+  weights.bytes += static_cast<std::int64_t>(matrix.nbytes());
+  if (matrix.scalar_type() == at::kHalf) add_once(std::string(to_string(files::Encoding::kF16)), " ", weights.stored);
+}
+void count(const std::shared_ptr<const kernels::QuantMatrix>& matrix, Weights& weights) {
+  weights.bytes += matrix->bytes();
+  add_once(std::string(to_string(matrix->format())), " ", weights.stored);
+}
 void count(const nn::Projection& projection, Weights& weights) {
-  for (const at::Tensor& part : projection.parts) weights.bytes += static_cast<std::int64_t>(part.nbytes());
-  for (const auto& matrix : projection.quantised) {
-    weights.bytes += matrix->bytes();
-    const std::string name(to_string(matrix->format()));
-    if (weights.quantised.find(name) == std::string::npos)
-      weights.quantised += (weights.quantised.empty() ? "" : " ") + name;
-  }
+  for (const nn::Matrix& part : projection.parts) std::visit([&](const auto& m) { count(m, weights); }, part);
 }
 
 }  // namespace
 
-bool has_quantised(const Checkpoint& checkpoint) {
+bool has_stored_forms(const Checkpoint& checkpoint) {
   const auto& tensors = checkpoint.source().tensors();
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const files::TensorInfo& info) { return quant_format(info.encoding).has_value(); });
+  return std::any_of(tensors.begin(), tensors.end(), [](const files::TensorInfo& info) {
+    return quant_format(info.encoding).has_value() ||
+           (info.encoding == files::Encoding::kF16 && info.shape.size() == 2);
+  });
 }
 
 Weights load_weights(const Checkpoint& checkpoint, at::ScalarType type, bool as_stored, const nn::Backend& backend,
@@ -172,6 +193,7 @@ Weights load_weights(const Checkpoint& checkpoint, at::ScalarType type, bool as_
     layer.down = loader.projection({Weight::kDown}, l);
     for (const nn::Projection* map : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) count(*map, weights);
   }
+  weights.converted = loader.converted();
   return weights;
 }
 

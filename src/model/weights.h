@@ -15,18 +15,19 @@ struct Weights {
   at::Tensor final_norm;
   nn::Projection embedding, head;
   std::vector<nn::GqaLayer> layers;
-  // Of matrices: bytes, and the quantised forms among them by name, each once ("Q8_0 Q4_1"; empty: none).
+  // Of matrices: bytes; the forms among them that a plain load would have converted, by name, each once ("Q8_0 Q4_1 F16";
+  // empty: none); and what was converted ("F8_E4M3 to bfloat16").
   std::int64_t bytes = 0;
-  std::string quantised;
+  std::string stored, converted;
 };
 
-// A CPU model uses matrices in place when they are stored in `type` already, and with `as_stored` float32 and bfloat16
-// ones whatever `type` is; quantised ones then become QuantMatrices, fused where they are of one form. All others are
-// converted into fused tensors of `type`. Throws what torch throws.
+// A CPU model uses matrices in place when they are stored in `type` already, and with `as_stored` float32, bfloat16 and
+// float16 ones whatever `type` is; quantised ones then become QuantMatrices. What cannot be used in place is copied or
+// converted to `type`; neighbours of one form are fused. Throws what torch throws.
 Weights load_weights(const Checkpoint& checkpoint, at::ScalarType type, bool as_stored, const nn::Backend& backend,
                      kernels::ThreadPool& pool);
 
-// True if as_stored makes a difference to some matrix: it is in a quantised form that the kernels compute with.
-bool has_quantised(const Checkpoint& checkpoint);
+// True if as_stored makes a difference: some matrix is quantised, or float16, in a form that the kernels compute with.
+bool has_stored_forms(const Checkpoint& checkpoint);
 
 }  // namespace levada::model

@@ -12,18 +12,20 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "kernels/ops.h"
 
 namespace levada::nn {
 
-// One linear map whose output features may lie in several matrices [out_i, in]: q, k and v as the file has them, or
-// fused.
+// [out, in]: plain numbers or, on the CPU, as a GGUF file stores them.
+using Matrix = std::variant<at::Tensor, std::shared_ptr<const kernels::QuantMatrix>>;
+
+// One linear map whose output features may lie in several matrices, one behind the other: q, k and v as the file has
+// them, or fused.
 struct Projection {
-  std::vector<at::Tensor> parts;
-  // Instead of `parts`, on the CPU: matrices as a GGUF file stores them.
-  std::vector<std::shared_ptr<const kernels::QuantMatrix>> quantised{};
+  std::vector<Matrix> parts;
   std::int64_t out_features() const;
 };
 

@@ -5,14 +5,12 @@
 
 namespace levada::nn {
 
-std::int64_t Projection::out_features() const {
-  std::int64_t features = 0;
-  for (const at::Tensor& part : parts) features += part.size(0);
-  for (const auto& matrix : quantised) features += matrix->rows();
-  return features;
-}
-
 namespace {
+
+std::int64_t rows_of(const at::Tensor& matrix) { return matrix.size(0); }
+std::int64_t rows_of(const std::shared_ptr<const kernels::QuantMatrix>& matrix) { return matrix->rows(); }
+device::TensorView operand(const at::Tensor& matrix) { return view(matrix); }
+const kernels::QuantMatrix& operand(const std::shared_ptr<const kernels::QuantMatrix>& matrix) { return *matrix; }
 
 struct CpuInputs final : StepInputs {
   StepShape step;
@@ -37,19 +35,17 @@ class CpuBackend final : public Backend {
   }
   void embed(const StepInputs& inputs, const Projection& table, const at::Tensor& out) override {
     const std::span<const std::int32_t> ids = cpu(inputs).step.ids;
-    if (!table.quantised.empty()) return ops_.embed(*table.quantised.front(), ids, view(out));
-    ops_.embed(view(table.parts.front()), ids, view(out));
+    std::visit([&](const auto& matrix) { ops_.embed(operand(matrix), ids, view(out)); }, table.parts.front());
   }
   void linear(const at::Tensor& x, const Projection& w, const at::Tensor& out, bool accumulate) override {
     const device::TensorView rows = view(x);
     device::TensorView columns = view(out);
-    const auto compute = [&](std::int64_t features, const auto& matrix) {
-      columns.shape[1] = features;
-      ops_.linear(rows, matrix, columns, accumulate);
-      columns.data = columns.as<float>() + features;
+    const auto compute = [&](const auto& matrix) {
+      columns.shape[1] = rows_of(matrix);
+      ops_.linear(rows, operand(matrix), columns, accumulate);
+      columns.data = columns.as<float>() + columns.shape[1];
     };
-    for (const at::Tensor& part : w.parts) compute(part.size(0), view(part));
-    for (const auto& matrix : w.quantised) compute(matrix->rows(), *matrix);
+    for (const Matrix& part : w.parts) std::visit(compute, part);
   }
   void rms_norm(const at::Tensor& x, const at::Tensor& w, float eps, const at::Tensor& out) override {
     ops_.rms_norm(view(x), view(w), eps, view(out));
@@ -83,6 +79,12 @@ class CpuBackend final : public Backend {
 };
 
 }  // namespace
+
+std::int64_t Projection::out_features() const {
+  std::int64_t features = 0;
+  for (const Matrix& part : parts) features += std::visit([](const auto& matrix) { return rows_of(matrix); }, part);
+  return features;
+}
 
 std::unique_ptr<Backend> make_cpu_backend(kernels::Ops& ops) { return std::make_unique<CpuBackend>(ops); }
 

@@ -31,11 +31,12 @@ class TorchBackend final : public Backend {
     return make_torch_inputs(step, cos_sin);
   }
   void embed(const StepInputs& inputs, const Projection& table, const at::Tensor& out) override {
-    out.copy_(table.parts.front().index_select(0, torch(inputs).ids));
+    out.copy_(std::get<at::Tensor>(table.parts.front()).index_select(0, torch(inputs).ids));
   }
   void linear(const at::Tensor& x, const Projection& w, const at::Tensor& out, bool accumulate) override {
     std::int64_t column = 0;
-    for (const at::Tensor& part : w.parts) {
+    for (const Matrix& matrix : w.parts) {
+      const at::Tensor& part = std::get<at::Tensor>(matrix);
       at::Tensor columns = out.narrow(1, column, part.size(0));
       if (accumulate) {
         columns.addmm_(x, part.t());

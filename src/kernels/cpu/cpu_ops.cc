@@ -14,11 +14,18 @@ namespace {
 
 // Below this many multiply-adds (or touched elements) a second thread costs more than it gives.
 constexpr std::int64_t kWorkPerTask = 32 * 1024;
+// Of a row that streams weights a few microseconds are enough.
+constexpr std::int64_t kStreamedPerTask = 8 * 1024;
 // Columns of linear come in cache lines of output, so that two threads don't write the same one.
 constexpr std::int64_t kColumnGrain = 16;
 
-std::int64_t grain_of(std::int64_t work_per_item, std::int64_t multiple) {
-  const std::int64_t items = kWorkPerTask / std::max<std::int64_t>(work_per_item, 1) + 1;
+WeightType weight_type(DType dtype) {
+  if (dtype == DType::kF32) return WeightType::kF32;
+  return dtype == DType::kBF16 ? WeightType::kBF16 : WeightType::kF16;
+}
+
+std::int64_t grain_of(std::int64_t work_per_item, std::int64_t multiple, std::int64_t work = kWorkPerTask) {
+  const std::int64_t items = work / std::max<std::int64_t>(work_per_item, 1) + 1;
   return (items + multiple - 1) / multiple * multiple;
 }
 
@@ -29,7 +36,7 @@ void CpuOps::linear(const TensorView& x, const TensorView& w, const TensorView& 
   const LinearArgs args{.x = x.as<const float>(),
                         .x_stride = x.strides[0],
                         .w = w.data,
-                        .w_is_bf16 = w.dtype == DType::kBF16,
+                        .w_type = weight_type(w.dtype),
                         .w_stride = w.strides[0],
                         .out = out.as<float>(),
                         .out_stride = out.strides[0],
@@ -37,7 +44,8 @@ void CpuOps::linear(const TensorView& x, const TensorView& w, const TensorView& 
                         .n = w.shape[0],
                         .k = w.shape[1],
                         .accumulate = accumulate};
-  pool_.parallel_for(args.n, grain_of(args.rows * args.k, kColumnGrain), [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t grain = grain_of(args.rows * args.k, kColumnGrain, kStreamedPerTask);
+  pool_.parallel_for(args.n, grain, [&](std::int64_t begin, std::int64_t end) {
     table_.linear(args, begin, end, thread_scratch(table_.linear_scratch(args.k)));
   });
 }
@@ -65,8 +73,10 @@ void CpuOps::linear(const TensorView& x, const QuantMatrix& w, const TensorView&
                        .panel_bytes = w.panel_bytes(),
                        .accumulate = accumulate};
   const std::int64_t panels = (args.n + QuantMatrix::kPanelRows - 1) / QuantMatrix::kPanelRows;
-  pool_.parallel_for(panels, grain_of(rows * k * QuantMatrix::kPanelRows / 4, 1),
-                     [&](std::int64_t begin, std::int64_t end) { quant_->linear(args, begin, end); });
+  pool_.parallel_for(panels, grain_of(rows * k * QuantMatrix::kPanelRows / 4, 1, kStreamedPerTask),
+                     [&](std::int64_t begin, std::int64_t end) {
+                       quant_->linear(args, begin, end, thread_scratch(quant_->scratch(k)));
+                     });
 }
 
 void CpuOps::norm(const NormArgs& args, std::int64_t rows) {

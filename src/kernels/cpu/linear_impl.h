@@ -52,8 +52,8 @@ void linear_columns(const LinearArgs& a, const W* w, std::int64_t w_stride, std:
       a.rows, [&]<int R>(std::int64_t row) { linear_tile<V, R, W, kPrefetch>(a, w, w_stride, row, n_begin, n_end); });
 }
 
-template <class V>
-void widen_row(const Bf16* from, std::int64_t k, float* to) {
+template <class V, class W>
+void widen_row(const W* from, std::int64_t k, float* to) {
   std::int64_t i = 0;
   for (; i + V::kWidth <= k; i += V::kWidth) V::store(to + i, V::load(from + i));
   if (i < k) V::store_n(to + i, V::load_n(from + i, static_cast<int>(k - i)), static_cast<int>(k - i));
@@ -73,10 +73,10 @@ void linear_of(const LinearArgs& a, const float* w, std::int64_t n_begin, std::i
   }
 }
 
-template <class V>
-void linear_of(const LinearArgs& a, const Bf16* w, std::int64_t n_begin, std::int64_t n_end, float* panel) {
+template <class V, class W>
+void linear_of(const LinearArgs& a, const W* w, std::int64_t n_begin, std::int64_t n_end, float* panel) {
   if (a.rows <= V::kTileRows) {
-    return linear_columns<V, Bf16, true>(a, w + n_begin * a.w_stride, a.w_stride, n_begin, n_end);
+    return linear_columns<V, W, true>(a, w + n_begin * a.w_stride, a.w_stride, n_begin, n_end);
   }
   const std::int64_t columns = panel_columns(a.k);
   for (std::int64_t n = n_begin; n < n_end; n += columns) {
@@ -88,10 +88,10 @@ void linear_of(const LinearArgs& a, const Bf16* w, std::int64_t n_begin, std::in
 
 template <class V>
 void linear(const LinearArgs& a, std::int64_t n_begin, std::int64_t n_end, float* scratch) {
-  if (a.w_is_bf16) {
-    linear_of<V>(a, static_cast<const Bf16*>(a.w), n_begin, n_end, scratch);
-  } else {
-    linear_of<V>(a, static_cast<const float*>(a.w), n_begin, n_end, scratch);
+  switch (a.w_type) {
+    case WeightType::kF32: return linear_of<V>(a, static_cast<const float*>(a.w), n_begin, n_end, scratch);
+    case WeightType::kBF16: return linear_of<V>(a, static_cast<const Bf16*>(a.w), n_begin, n_end, scratch);
+    case WeightType::kF16: return linear_of<V>(a, static_cast<const F16*>(a.w), n_begin, n_end, scratch);
   }
 }
 

@@ -11,8 +11,10 @@ struct Avx2 {
   using F = __m256;
   static constexpr int kLanes = 8;
   // Rows of a tile whose sums fit the registers.
-  static constexpr int kRows = 3, kRowsQ4_K = 1, kRowsQ6_K = 1;
+  static constexpr int kRows = 3, kRowsQ4_K = 2, kRowsQ6_K = 1;
   static constexpr int kSignedBias = 0;
+  // Products with nibbles are summed in 16 bits: eight pairs of at most 2 * 15 * 127.
+  static constexpr bool kShortNibbles = true;
 
   LEVADA_HOT static I set_int(int x) { return _mm256_set1_epi32(x); }
   LEVADA_HOT static F set(float x) { return _mm256_set1_ps(x); }
@@ -34,6 +36,12 @@ struct Avx2 {
   // Pairs of products fit 16 bits: at most 2 * 128 * 127.
   LEVADA_HOT static I dot_of(I acc, I w, I x) {
     return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
+  }
+  LEVADA_HOT static I dot_nibbles(I acc, I w, const std::int8_t* x) {
+    return _mm256_add_epi16(acc, _mm256_maddubs_epi16(w, four(x)));
+  }
+  LEVADA_HOT static I add_shorts(I acc, I shorts) {
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(shorts, _mm256_set1_epi16(1)));
   }
   LEVADA_HOT static I dot(I acc, I w, const std::int8_t* x) { return dot_of(acc, w, four(x)); }
   LEVADA_HOT static I dot_signed(I acc, I w, const std::int8_t* x) {
@@ -74,6 +82,7 @@ struct Avx2 {
 }  // namespace
 
 extern const QuantTable kAvx2QuantTable;
-const QuantTable kAvx2QuantTable = {.name = "avx2", .round = round_row, .linear = quant_linear<Avx2>};
+const QuantTable kAvx2QuantTable = {
+    .name = "avx2", .round = round_row, .scratch = no_scratch, .linear = quant_linear<Avx2>};
 
 }  // namespace levada::kernels

@@ -12,6 +12,7 @@ struct Vnni512 {
   static constexpr int kLanes = 16;
   // Rows of a tile whose sums fit the registers.
   static constexpr int kRows = 8, kRowsQ4_K = 4, kRowsQ6_K = 2;
+  static constexpr bool kShortNibbles = false;
   static constexpr int kSignedBias = 128;  // vpdpbusd takes its first factor unsigned
 
   LEVADA_HOT static I set_int(int x) { return _mm512_set1_epi32(x); }
@@ -33,6 +34,7 @@ struct Vnni512 {
     __builtin_memcpy(&four, x, sizeof four);
     return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(four));
   }
+  LEVADA_HOT static I dot_nibbles(I acc, I w, const std::int8_t* x) { return dot(acc, w, x); }
   LEVADA_HOT static I dot_signed(I acc, I w, const std::int8_t* x) { return dot(acc, w, x); }
   LEVADA_HOT static F halves(const std::byte* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -69,6 +71,7 @@ struct Vnni512 {
 }  // namespace
 
 extern const QuantTable kAvx512QuantTable;
-const QuantTable kAvx512QuantTable = {.name = "avx512-vnni", .round = round_row, .linear = quant_linear<Vnni512>};
+const QuantTable kAvx512QuantTable = {
+    .name = "avx512-vnni", .round = round_row, .scratch = no_scratch, .linear = quant_linear<Vnni512>};
 
 }  // namespace levada::kernels

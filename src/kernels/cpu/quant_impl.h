@@ -42,6 +42,30 @@ struct Tile {
       }
     }
   }
+  // As multiply(), of nibbles: sums of a whole block of theirs fit what start_nibbles() and end_nibbles() enclose.
+  LEVADA_HOT void multiply_nibbles(Dots<Q, R>& dots, typename Q::I quants, std::int64_t b, int j) const {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      dots.of[0][r] = Q::dot_nibbles(dots.of[0][r], quants, block(r, b).digit[0] + 4 * j);
+      dots.of[1][r] = Q::dot_nibbles(dots.of[1][r], quants, block(r, b).digit[1] + 4 * j);
+    }
+  }
+  LEVADA_HOT void start_nibbles(Dots<Q, R>& dots, std::int64_t b, int bias) const {
+    if constexpr (Q::kShortNibbles) bias = 0;
+    start(dots, b, bias);
+  }
+  LEVADA_HOT void end_nibbles(Dots<Q, R>& dots, std::int64_t b, int bias) const {
+    if constexpr (Q::kShortNibbles) {
+      Dots<Q, R> whole;
+      start(whole, b, bias);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+        for (int digit = 0; digit < 2; ++digit)
+          dots.of[digit][r] = Q::add_shorts(whole.of[digit][r], dots.of[digit][r]);
+      }
+    }
+  }
   // Products with activations 4 j to 4 j + 3 of block b.
   LEVADA_HOT void multiply(Dots<Q, R>& dots, typename Q::I quants, std::int64_t b, int j) const {
 #pragma GCC unroll 8
@@ -66,14 +90,15 @@ struct Tile {
 template <class Q, int R, bool kMinimum>
 LEVADA_HOT void nibble_block(const Tile<Q, R>& tile, const std::byte* w, std::int64_t c) {
   Dots<Q, R> dots;
-  tile.start(dots, 0, kMinimum ? 0 : 8);
+  tile.start_nibbles(dots, 0, kMinimum ? 0 : 8);
   const std::byte* quants = w + (kMinimum ? 64 : 32) + 4 * c;
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
     const typename Q::I pair = Q::load(quants + 64 * j);
-    tile.multiply(dots, Q::low(pair), 0, j);
-    tile.multiply(dots, Q::high(pair), 0, j + 4);
+    tile.multiply_nibbles(dots, Q::low(pair), 0, j);
+    tile.multiply_nibbles(dots, Q::high(pair), 0, j + 4);
   }
+  tile.end_nibbles(dots, 0, kMinimum ? 0 : 8);
   if constexpr (kMinimum) tile.add_minimum(0, Q::halves(w + 32 + 2 * c));
   tile.add(dots, 0, Q::halves(w + 2 * c));
 }
@@ -115,14 +140,16 @@ LEVADA_HOT void q4_k_block(const Tile<Q, R>& tile, const std::byte* w, std::int6
   for (int g = 0; g < 8; g += 2) {  // two groups share 32 bytes of a row
     const std::byte* quants = w + 256 + 512 * (g / 2) + 4 * c;
     Dots<Q, R> even, odd;
-    tile.start(even, g, 0);
-    tile.start(odd, g, 0);
+    tile.start_nibbles(even, g, 0);
+    tile.start_nibbles(odd, g, 0);
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) {
       const typename Q::I pair = Q::load(quants + 64 * j);
-      tile.multiply(even, Q::low(pair), g, j);
-      tile.multiply(odd, Q::high(pair), g + 1, j);
+      tile.multiply_nibbles(even, Q::low(pair), g, j);
+      tile.multiply_nibbles(odd, Q::high(pair), g + 1, j);
     }
+    tile.end_nibbles(even, g, 0);
+    tile.end_nibbles(odd, g + 1, 0);
     tile.add_minimum(g, Q::mul(m, Q::to_float(q4_k_minimum<Q>(packed, g))));
     tile.add(even, g, Q::mul(d, Q::to_float(q4_k_scale<Q>(packed, g))));
     tile.add_minimum(g + 1, Q::mul(m, Q::to_float(q4_k_minimum<Q>(packed, g + 1))));
@@ -197,17 +224,19 @@ struct Shape {
 constexpr std::int64_t kFetchAhead = 4096;
 
 template <std::int64_t kBytes>
-LEVADA_HOT void fetch_ahead(const std::byte* w) {
+LEVADA_HOT void fetch_ahead(const std::byte* w, const std::byte* end) {
+  if (w + kFetchAhead >= end) return;  // another thread's
 #pragma GCC unroll 8
   for (std::int64_t line = 0; line < kBytes; line += 64) __builtin_prefetch(w + kFetchAhead + line);
 }
 
-// R rows from `row` on with one panel.
+// R rows from `row` on with one panel; those up to `end` come next.
 template <class Q, QuantFormat kFormat, int R>
-[[gnu::noinline]] void quant_tile(const QuantArgs& a, std::int64_t panel, std::int64_t row) {
+[[gnu::noinline]] void quant_tile(const QuantArgs& a, std::int64_t panel, std::int64_t end, std::int64_t row) {
   constexpr std::int64_t kElements = Shape<kFormat>::kElements, kBytes = Shape<kFormat>::kBytes;
   const std::int64_t blocks = a.k / kElements, x_stride = a.k / 32;
-  const bool streaming = R == 1 || a.rows == R;
+  // What is fetched ahead, once: the first lanes of a panel do it for all.
+  const std::byte* fetched = R == 1 || a.rows == R ? a.panels + end * a.panel_bytes : nullptr;
   for (std::int64_t c = 0; c < kPanel; c += Q::kLanes) {
     const std::int64_t column = panel * kPanel + c;
     if (column >= a.n) return;
@@ -217,9 +246,10 @@ template <class Q, QuantFormat kFormat, int R>
     for (int r = 0; r < R; ++r) acc[r] = Q::set(0);
     Tile<Q, R> tile{a.x + row * x_stride, x_stride, acc};
     for (std::int64_t b = 0; b < blocks; ++b, w += kBytes, tile.x += kElements / 32) {
-      if (streaming) fetch_ahead<kBytes>(w);
+      fetch_ahead<kBytes>(w, fetched);
       add_block<Q, kFormat, R>(tile, w, c);
     }
+    fetched = nullptr;
     const std::int64_t valid = a.n - column < Q::kLanes ? a.n - column : Q::kLanes;
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
@@ -233,7 +263,7 @@ void rows_of_panels(const QuantArgs& a, std::int64_t begin, std::int64_t end, st
   if constexpr (R > 1) {
     if (rows < R) return rows_of_panels<Q, kFormat, R - 1>(a, begin, end, row, rows);
   }
-  for (std::int64_t panel = begin; panel < end; ++panel) quant_tile<Q, kFormat, R>(a, panel, row);
+  for (std::int64_t panel = begin; panel < end; ++panel) quant_tile<Q, kFormat, R>(a, panel, end, row);
 }
 
 template <class Q, QuantFormat kFormat, int kRows>
@@ -249,8 +279,10 @@ void quant_linear_of(const QuantArgs& a, std::int64_t begin, std::int64_t end) {
   }
 }
 
+inline std::int64_t no_scratch(std::int64_t) { return 0; }
+
 template <class Q>
-void quant_linear(const QuantArgs& a, std::int64_t begin, std::int64_t end) {
+void quant_linear(const QuantArgs& a, std::int64_t begin, std::int64_t end, float*) {
   using enum QuantFormat;
   switch (a.format) {
     case kQ8_0: return quant_linear_of<Q, kQ8_0, Q::kRows>(a, begin, end);

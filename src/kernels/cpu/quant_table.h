@@ -40,12 +40,17 @@ struct QuantTable {
   const char* name;
   // k (a multiple of 32) activations of one row.
   void (*round)(const float* x, std::int64_t k, RoundedBlock* out);
+  // Floats of scratch, aligned to a cache line, for linear of this k.
+  std::int64_t (*scratch)(std::int64_t k);
   // Panels [begin, end): output columns [16 begin, min(16 end, n)) of all rows.
-  void (*linear)(const QuantArgs&, std::int64_t begin, std::int64_t end);
+  void (*linear)(const QuantArgs&, std::int64_t begin, std::int64_t end, float* scratch);
 };
 
-// nullptr when this CPU or its operating system lacks the instructions (AVX2, FMA, F16C; AVX-512 with VNNI).
+// nullptr when this CPU or its operating system lacks the instructions (AVX2, FMA, F16C; AVX-512 with VNNI; those and AMX).
 const QuantTable* avx2_quant_table();
 const QuantTable* avx512_quant_table();
+const QuantTable* amx_quant_table();
+// Asks the operating system for the tiles' registers, which a process must do once; whether it gives them.
+bool request_amx_tiles();
 
 }  // namespace levada::kernels

@@ -10,14 +10,17 @@
 #include <cstdint>
 
 #include "kernels/bf16.h"
+#include "kernels/f16.h"
 
 namespace levada::kernels {
+
+enum class WeightType : std::uint8_t { kF32, kBF16, kF16 };
 
 struct LinearArgs {
   const float* x;
   std::int64_t x_stride;
-  const void* w;  // float or Bf16
-  bool w_is_bf16;
+  const void* w;
+  WeightType w_type;
   std::int64_t w_stride;
   float* out;
   std::int64_t out_stride;
@@ -72,7 +75,7 @@ struct AttentionArgs {
 
 // Keys are summed in spans of this many positions, and the spans merged in order: the order depends on the query's
 // position alone, and the spans of one long decode row can be computed by several threads.
-inline constexpr std::int64_t kSpanKeys = 512;
+inline constexpr std::int64_t kSpanKeys = 128;
 
 struct KernelTable {
   const char* name;

@@ -3,7 +3,7 @@
 // Thread: any.
 // Invariant: every operation is one rounding per lane, so a kernel's result doesn't depend on how its loops are tiled;
 // sum4 and sum add lanes in the same order: l + (l + 4), then + 2, then + 1. Included only by files compiled with
-// -mavx2 -mfma.
+// -mavx2 -mfma -mf16c.
 #pragma once
 
 #include <immintrin.h>
@@ -23,10 +23,14 @@ struct Vec {
   LEVADA_INLINE Vec set(float x) { return {_mm256_set1_ps(x)}; }
   LEVADA_INLINE Vec load(const float* p) { return {_mm256_loadu_ps(p)}; }
   LEVADA_INLINE Vec load(const Bf16* p) { return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+  LEVADA_INLINE Vec load(const F16* p) {
+    return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+  }
   // The first n < kWidth elements, zeros behind; touches no memory behind them.
   LEVADA_INLINE Vec load_n(const float* p, int n) { return {_mm256_maskload_ps(p, mask(n))}; }
-  LEVADA_INLINE Vec load_n(const Bf16* p, int n) {
-    alignas(16) Bf16 copy[kWidth] = {};
+  template <class T>
+  LEVADA_INLINE Vec load_n(const T* p, int n) {
+    alignas(16) T copy[kWidth] = {};
     for (int i = 0; i < n; ++i) copy[i] = p[i];
     return load(copy);
   }

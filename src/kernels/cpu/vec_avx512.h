@@ -23,9 +23,13 @@ struct Vec {
   LEVADA_INLINE Vec set(float x) { return {_mm512_set1_ps(x)}; }
   LEVADA_INLINE Vec load(const float* p) { return {_mm512_loadu_ps(p)}; }
   LEVADA_INLINE Vec load(const Bf16* p) { return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+  LEVADA_INLINE Vec load(const F16* p) {
+    return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+  }
   // The first n < kWidth elements, zeros behind; touches no memory behind them.
   LEVADA_INLINE Vec load_n(const float* p, int n) { return {_mm512_maskz_loadu_ps(mask(n), p)}; }
   LEVADA_INLINE Vec load_n(const Bf16* p, int n) { return widen(_mm256_maskz_loadu_epi16(mask(n), p)); }
+  LEVADA_INLINE Vec load_n(const F16* p, int n) { return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask(n), p))}; }
   LEVADA_INLINE void store(float* p, Vec a) { _mm512_storeu_ps(p, a.v); }
   LEVADA_INLINE void store_n(float* p, Vec a, int n) { _mm512_mask_storeu_ps(p, mask(n), a.v); }
   LEVADA_INLINE Vec first_n(Vec a, int n) { return {_mm512_maskz_mov_ps(mask(n), a.v)}; }

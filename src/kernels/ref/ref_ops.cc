@@ -6,6 +6,7 @@
 
 #include "kernels/bf16.h"
 #include "kernels/checks.h"
+#include "kernels/f16.h"
 #include "kernels/gather.h"
 #include "kernels/ref/ref_quant.h"
 #include "kernels/sampling.h"
@@ -14,6 +15,7 @@ namespace levada::kernels {
 namespace {
 
 double value_at(const TensorView& t, std::int64_t i) {
+  if (t.dtype == DType::kF16) return to_float(t.as<const F16>()[i]);
   return t.dtype == DType::kBF16 ? to_float(t.as<const Bf16>()[i]) : t.as<const float>()[i];
 }
 

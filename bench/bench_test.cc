@@ -57,15 +57,19 @@ TEST(RadixBench, HasTheCasesOfTheRepoContract) {
   }
 }
 
-TEST(HttpBench, MeasuresRequestsAndEventsPlainAndCoalesced) {
-  const Result<std::vector<Case>> cases = run_http_bench(0.001);
+TEST(HttpBench, MeasuresTransportAndWholeServerBesideBareEpoll) {
+  const auto tokenizer =
+      text::Tokenizer::from_json(LEVADA_SOURCE_DIR "/tests/vectors/tiny/llama/tokenizer.json").value();
+  const auto chat_template = text::ChatTemplate::parse(tokenizer->chat_template()).value();
+  const Result<std::vector<Case>> cases = run_http_bench(0.001, *tokenizer, *chat_template);
   ASSERT_TRUE(cases.ok()) << cases.status().to_string();
   std::set<std::string> names;
   for (const Case& item : *cases) {
     EXPECT_GT(item.median, 0) << item.name;
     names.insert(item.name);
   }
-  EXPECT_EQ(names, (std::set<std::string>{"hello_16c", "sse_16c", "sse_16c_x8"}));
+  EXPECT_EQ(names, (std::set<std::string>{"epoll_hello", "hello", "health", "epoll_sse", "sse", "epoll_sse_x8",
+                                          "sse_x8", "chat_first_token", "chat_event", "chat_event_io"}));
 }
 
 TEST(StoreBench, MeasuresTcpAndSharedMemoryBesideTheirLimits) {

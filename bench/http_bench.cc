@@ -1,57 +1,51 @@
 #include "bench/http_bench.h"
 
-#include <arpa/inet.h>
-#include <netinet/tcp.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <ctime>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
 #include <string_view>
 
-#include "base/fd.h"
 #include "base/metrics.h"
 #include "base/thread.h"
+#include "bench/bare_epoll.h"
+#include "bench/cpu_clock.h"
+#include "bench/keep_busy.h"
+#include "bench/scripted_server.h"
 #include "http/server.h"
 
 namespace levada::bench {
 namespace {
 
-constexpr int kConnections = 16;
 constexpr int kEventsPerStream = 200;
 constexpr std::string_view kEvent =
     "data: {\"id\":\"cmpl-0123456789abcdef\",\"object\":\"chat.completion.chunk\",\"created\":1764440000,"
     "\"model\":\"smollm2\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" word\"},\"finish_reason\":null}]}\n\n";
+constexpr const char* kStreamEnd = "0\r\n\r\n";
+constexpr const char* kAnswerEnd = "\"}";
 
-// The server under test, with one route per case.
-class Subject {
+// http::Server alone, with one route per case.
+class Transport {
  public:
-  explicit Subject(std::unique_ptr<http::Server> server) : server_(std::move(server)) {
+  explicit Transport(std::unique_ptr<http::Server> server) : server_(std::move(server)) {
     server_->route("GET", "/hello", [](http::Request, http::Responder out) {
       out.respond(200, "application/json", "{\"hello\":\"world\"}");
     });
     server_->route("GET", "/sse", [this](http::Request, http::Responder out) { begin(std::move(out), 1); });
     server_->route("GET", "/sse8", [this](http::Request, http::Responder out) { begin(std::move(out), 8); });
     thread_ = Thread("bench-http", [this] { server_->run(); });
+    std::promise<CpuClock> clock;
+    server_->post([&clock] { clock.set_value(CpuClock::of_this_thread()); });
+    clock_ = clock.get_future().get();
   }
-  ~Subject() {
+  ~Transport() {
     server_->stop(std::chrono::milliseconds(0));
     thread_.join();
   }
 
   std::uint16_t port() const { return server_->port(); }
-  double cpu_us() {
-    std::promise<double> spent;
-    server_->post([&] {
-      timespec now{};
-      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-      spent.set_value(static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3);
-    });
-    return spent.get_future().get();
-  }
+  double cpu_us() const { return clock_.now_us(); }
 
  private:
   struct Stream {
@@ -78,96 +72,95 @@ class Subject {
 
   std::unique_ptr<http::Server> server_;
   std::vector<Stream> streams_;  // I/O thread
+  CpuClock clock_;
   Thread thread_;
 };
 
-// Keeps every connection busy with one request after the other.
-class Load {
+// One row: a load, whose processor time, and what a sample is divided by.
+struct Row {
+  const char* name;
+  std::unique_ptr<KeepBusy> load;
+  std::function<double()> cpu_us;
+  int requests;  // of one sample
+  int units_per_request;
+  std::vector<double> samples;
+
+  void measure() {
+    const double before = cpu_us();
+    const int done = load->run(requests);
+    samples.push_back((cpu_us() - before) / (done * units_per_request));
+  }
+};
+
+std::string chat(int tokens) {
+  return R"({"model":"scripted","stream":true,"ignore_eos":true,"max_tokens":)" + std::to_string(tokens) +
+         R"(,"messages":[{"role":"system","content":"You are a helpful assistant."},)"
+         R"({"role":"user","content":"Name three things that float on water, and say why."}]})";
+}
+
+// Ordinary words, over and over.
+ScriptedServer::Script words(const text::Tokenizer& tokenizer) {
+  return
+      [ids = tokenizer.encode(" a word of many that float on the water", {false, false})](
+          std::uint64_t seed, std::int32_t position) { return ids[static_cast<std::size_t>(position) % ids.size()]; };
+}
+
+class HttpBench {
  public:
-  Load(std::uint16_t port, std::string_view path, std::string_view last_bytes)
-      : request_("GET " + std::string(path) + " HTTP/1.1\r\nHost: bench\r\n\r\n"),
-        last_bytes_(last_bytes),
-        epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-    for (std::uint32_t i = 0; i < kConnections; ++i) {
-      sockets_.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      const int on = 1, fd = sockets_.back().get();
-      setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-      sockaddr_in address{};
-      address.sin_family = AF_INET;
-      address.sin_port = htons(port);
-      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-      LEVADA_CHECK(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0, "loopback refused us");
-      epoll_event event{.events = EPOLLIN, .data = {.u32 = i}};
-      ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
-    }
+  HttpBench(std::unique_ptr<http::Server> server, std::unique_ptr<ScriptedServer> whole)
+      : epoll_(kEvent, kEventsPerStream), transport_(std::move(server)), whole_(std::move(whole)) {
+    const auto epoll = [this] { return epoll_.cpu_us(); };
+    const auto transport = [this] { return transport_.cpu_us(); };
+    const auto io = [this] { return whole_->io_clock().now_us(); };
+    // The load runs on this thread; every other one is the server's, or asleep.
+    const auto all = [self = CpuClock::of_this_thread()] {
+      return CpuClock::of_the_process().now_us() - self.now_us();
+    };
+    add("epoll_hello", epoll_.port(), get_request("/hello"), kAnswerEnd, epoll, 5000, 1);
+    add("hello", transport_.port(), get_request("/hello"), kAnswerEnd, transport, 5000, 1);
+    add("health", whole_->port(), get_request("/health"), kAnswerEnd, io, 5000, 1);
+    add("epoll_sse", epoll_.port(), get_request("/sse"), kStreamEnd, epoll, 160, kEventsPerStream);
+    add("sse", transport_.port(), get_request("/sse"), kStreamEnd, transport, 160, kEventsPerStream);
+    add("epoll_sse_x8", epoll_.port(), get_request("/sse8"), kStreamEnd, epoll, 160, kEventsPerStream);
+    add("sse_x8", transport_.port(), get_request("/sse8"), kStreamEnd, transport, 160, kEventsPerStream);
+    const auto stream = [](int tokens) { return post_request("/v1/chat/completions", chat(tokens)); };
+    add("chat_first_token", whole_->port(), stream(1), kStreamEnd, all, 1600, 1);
+    add("chat_event", whole_->port(), stream(kEventsPerStream), kStreamEnd, all, 160, kEventsPerStream);
+    add("chat_event_io", whole_->port(), stream(kEventsPerStream), kStreamEnd, io, 160, kEventsPerStream);
   }
 
-  // Requests answered in full, at least `count`; none is under way afterwards.
-  int run(int count) {
-    int begun = 0, done = 0;
-    for (; begun < kConnections; ++begun) begin(static_cast<std::uint32_t>(begun));
-    while (done < begun) {
-      epoll_event events[kConnections];
-      const int ready = ::epoll_wait(epoll_.get(), events, kConnections, 10'000);
-      LEVADA_CHECK(ready > 0, "the server under test hangs");
-      for (int i = 0; i < ready; ++i) {
-        if (!receive(events[i].data.u32)) continue;
-        ++done;
-        if (begun < count) {
-          begin(events[i].data.u32);
-          ++begun;
-        }
-      }
+  std::vector<Case> run(int samples) {
+    for (Row& row : rows_) row.load->run(row.requests / 5);
+    for (int i = 0; i < samples; ++i) {
+      for (Row& row : rows_) row.measure();
     }
-    return done;
+    std::vector<Case> cases;
+    for (Row& row : rows_) cases.push_back(summarize_us(row.name, std::move(row.samples)));
+    return cases;
   }
 
  private:
-  void begin(std::uint32_t index) {
-    const long sent = ::send(sockets_[index].get(), request_.data(), request_.size(), MSG_NOSIGNAL);
-    LEVADA_CHECK(sent == static_cast<long>(request_.size()), "a short request was not taken whole");
-  }
-  bool receive(std::uint32_t index) {
-    const long got = ::recv(sockets_[index].get(), buffer_, sizeof buffer_, 0);
-    LEVADA_CHECK(got > 0, "the server under test closed");
-    return std::string_view(buffer_, static_cast<std::size_t>(got)).ends_with(last_bytes_);
+  void add(const char* name, std::uint16_t port, std::string request, const char* end, std::function<double()> cpu_us,
+           int requests, int units) {
+    rows_.push_back(
+        {name, std::make_unique<KeepBusy>(port, std::move(request), end), std::move(cpu_us), requests, units, {}});
   }
 
-  std::string request_, last_bytes_;
-  Fd epoll_;
-  std::vector<Fd> sockets_;
-  char buffer_[256 * 1024];
-};
-
-struct Kind {
-  const char* name;
-  const char* path;
-  const char* last_bytes;
-  int requests;  // of one sample
-  int units_per_request;
+  BareEpoll epoll_;
+  Transport transport_;
+  std::unique_ptr<ScriptedServer> whole_;
+  std::vector<Row> rows_;
 };
 
 }  // namespace
 
-Result<std::vector<Case>> run_http_bench(double scale) {
+Result<std::vector<Case>> run_http_bench(double scale, const text::Tokenizer& tokenizer,
+                                         const text::ChatTemplate& chat_template) {
   Metrics metrics;
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<http::Server> server, http::Server::listen({.port = 0}, metrics));
-  Subject subject(std::move(server));
-  std::vector<Case> cases;
-  for (const Kind& kind :
-       {Kind{"hello_16c", "/hello", "\"}", 5000, 1}, Kind{"sse_16c", "/sse", "0\r\n\r\n", 160, kEventsPerStream},
-        Kind{"sse_16c_x8", "/sse8", "0\r\n\r\n", 160, kEventsPerStream}}) {
-    const auto load = std::make_unique<Load>(subject.port(), kind.path, kind.last_bytes);
-    load->run(kind.requests / 5);
-    std::vector<double> samples;
-    for (int i = 0; i < std::max(3, static_cast<int>(20 * scale)); ++i) {
-      const double before = subject.cpu_us();
-      const int done = load->run(kind.requests);
-      samples.push_back((subject.cpu_us() - before) / (done * kind.units_per_request));
-    }
-    cases.push_back(summarize_us(kind.name, std::move(samples)));
-  }
-  return cases;
+  LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<ScriptedServer> whole,
+                          ScriptedServer::start({tokenizer, chat_template, words(tokenizer)}));
+  return HttpBench(std::move(server), std::move(whole)).run(std::max(3, static_cast<int>(20 * scale)));
 }
 
 }  // namespace levada::bench

@@ -45,10 +45,19 @@ void describe(OptionTable& table, Options& options) {
   engine::describe(table, options.engine);  // what `decode` runs on, and whose tokenizer `sched` uses
 }
 
+// With the model's tokenizer and template, without the model.
+Result<std::vector<bench::Case>> run_http(const Options& options) {
+  LEVADA_ASSIGN_OR_RETURN(const std::filesystem::path model, locate_model(options.engine.model_path));
+  LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer, open_tokenizer(model, options.engine));
+  LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<text::ChatTemplate> chat_template,
+                          text::ChatTemplate::parse(tokenizer->chat_template()));
+  return bench::run_http_bench(options.scale, *tokenizer, *chat_template);
+}
+
 Result<std::vector<bench::Case>> run(const std::string& name, const Options& options) {
   if (name == "radix") return bench::run_radix_bench(options.scale);
   if (name == "sampling") return bench::run_sampling_bench(options.scale);
-  if (name == "http") return bench::run_http_bench(options.scale);
+  if (name == "http") return run_http(options);
   if (name == "store") return bench::run_store_bench(options.scale);
   if (name == "nvlink-arena") {
     bench::ArenaBench arena;

@@ -6,10 +6,28 @@
 #include <utility>
 
 namespace levada::sched {
+namespace {
+
+core::SampleRow constants_of(const core::Request& request) {
+  const core::SamplingParams& sampling = request.sampling;
+  core::SampleRow row;
+  row.temperature = sampling.temperature;
+  row.top_p = sampling.top_p;
+  row.min_p = sampling.min_p;
+  row.top_k = sampling.top_k;
+  row.seed = sampling.seed;
+  if (request.logprobs) row.top_logprobs = request.logprobs->top;
+  return row;
+}
+
+}  // namespace
 
 RequestState::RequestState(core::Request the_request, kv::NamespaceRef ns, StopRules rules,
                            const text::Tokenizer* tokenizer)
-    : request(std::move(the_request)), name_space(std::move(ns)), stop_rules(std::move(rules)) {
+    : sample_constants(constants_of(the_request)),
+      request(std::move(the_request)),
+      name_space(std::move(ns)),
+      stop_rules(std::move(rules)) {
   if (request.capture) may_commit = request.capture->fill_prefix_cache;
   const std::int32_t prompt = prompt_tokens();
   if (request.logprobs) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/request.h"
+#include "core/step_plan.h"
 #include "kv/namespace_table.h"
 #include "sched/finish_rule.h"
 #include "sched/request_pages.h"
@@ -26,6 +27,8 @@ enum class Phase : std::uint8_t { kWaiting, kPrefilling, kRunning, kDraining };
 struct RequestState {
   RequestState(core::Request the_request, kv::NamespaceRef ns, StopRules rules, const text::Tokenizer* tokenizer);
 
+  // What every sample row of the request says; where it lies a step copies from, beside the id that it reads first.
+  core::SampleRow sample_constants;
   core::Request request;
   kv::NamespaceRef name_space;
   StopRules stop_rules;

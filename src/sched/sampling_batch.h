@@ -20,11 +20,11 @@ class SamplingBatch {
   void begin() { count_ = 0; }
   // The row of the next request. `varies`: the caller writes more into it, so its constants are written anew.
   core::SampleRow& add(const RequestState& state, std::int32_t row, std::int32_t position, bool varies) {
-    if (count_ == rows_.size()) grow();
+    if (count_ == rows_.size()) grow();  // never in a batch of a size that was there before
     core::SampleRow& sample = rows_[count_];
     Holder& holder = holders_[count_++];
     if (holder.request != state.request.id || holder.varies || varies) {
-      sample = constants_of(state);
+      sample = state.sample_constants;
       holder = {state.request.id, varies};
     }
     sample.row = row;
@@ -38,8 +38,10 @@ class SamplingBatch {
     core::RequestId request{};
     bool varies = true;  // nobody's row yet
   };
-  static core::SampleRow constants_of(const RequestState& state);
-  void grow();
+  void grow() {
+    rows_.emplace_back();
+    holders_.emplace_back();
+  }
 
   std::vector<core::SampleRow> rows_;
   std::vector<Holder> holders_;  // of the rows, this step's or the one before's

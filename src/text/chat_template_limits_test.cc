@@ -45,6 +45,15 @@ TEST_F(TemplateLimits, RecursionEndsAtTheDepthLimit) {
   expect_limit("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "limit on nesting depth");
 }
 
+// Each block that is called keeps the scope it was written in, and here each is written in the one before.
+TEST_F(TemplateLimits, ScopesThatHoldEachOtherInALongChainEndAtTheStepLimit) {
+  expect_limit(
+      "{% set ns = namespace(f=0) %}{% macro keep() %}{% set ns.f = caller %}{% endmacro %}"
+      "{% macro next() %}{% call keep() %}{{ next() }}{% endcall %}{% endmacro %}"
+      "{{ next() }}{% for i in range(1000000) %}{{ ns.f() }}{% endfor %}",
+      "limit on steps");
+}
+
 TEST_F(TemplateLimits, ValuesThatHoldThemselvesEndAtTheDepthLimit) {
   expect_limit("{% set ns = namespace() %}{% set ns.a = ns %}{{ ns | tojson }}", "limit on nesting depth");
   expect_limit("{% set a = [] %}{% set b = a.append(a) %}{{ a }}", "limit on nesting depth");

@@ -84,5 +84,16 @@ TEST(ChatTemplate, RendersFromManyThreadsAtOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
+// As in Jinja2: a loop sees what is around it, its own assignments end with it, and `loop` is its own.
+TEST(ChatTemplate, AScopeSeesTheOneAroundItAndLeavesItAsItWas) {
+  EXPECT_EQ(rendered("{% set x = 'a' %}{% for i in [1] %}{{ x }}{% set x = 'b' %}{{ x }}{% endfor %}{{ x }}"), "aba");
+  EXPECT_EQ(rendered("{% for i in [1, 2] %}{% for j in [3] %}{{ loop.length }}{{ i }}{{ j }}{% endfor %}"
+                     "{{ loop.index }} {% endfor %}{{ i is defined }}"),
+            "1131 1232 False");
+  EXPECT_EQ(
+      rendered("{% set x = 'a' %}{% macro m(x) %}{{ x }}{{ y }}{% endmacro %}{% set y = 'z' %}{{ m('b') }}{{ x }}"),
+      "bza");
+}
+
 }  // namespace
 }  // namespace levada::text

@@ -160,6 +160,13 @@ class Run:
 
 
 @pytest.fixture
+def processes_of_a_trainer(request):
+    if request.config.getoption("--device") == "cuda":
+        pytest.skip("refused by the recipe's check: on GPUs a trainer has one process")
+    return 2
+
+
+@pytest.fixture
 def make_run(request, tmp_path):
     runs = []
 

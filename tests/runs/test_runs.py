@@ -25,10 +25,10 @@ def test_one_producer_one_consumer(make_run):
     run.check_gate(recaptures=0)
 
 
-def test_two_processes_of_a_trainer_train_what_one_does(make_run):
+def test_two_processes_of_a_trainer_train_what_one_does(make_run, processes_of_a_trainer):
     run = make_run(consumers=((4, 64),), prompts=16)
     wide = ("model.torch_dtype=float32", "engine.dtype=bfloat16")
-    assert run.start(*wide, FANOUT + "consumers.0.nproc_per_node=2").wait() == 0, run.text()
+    assert run.start(*wide, FANOUT + f"consumers.0.nproc_per_node={processes_of_a_trainer}").wait() == 0, run.text()
     run.check_gate(step_samples=4)
     two = run.weights("b4")
     assert run.start(*wide, "training.batch_size=4", flags=("--exit-when-done", "--fresh")).wait() == 0, run.text()
@@ -38,9 +38,9 @@ def test_two_processes_of_a_trainer_train_what_one_does(make_run):
     assert any(a != b for a, b in zip(one, two)), "sums in another order: two processes did train"
 
 
-def test_a_rank_that_dies_ends_its_trainer_which_is_started_again(make_run):
+def test_a_rank_that_dies_ends_its_trainer_which_is_started_again(make_run, processes_of_a_trainer):
     run = make_run(consumers=((4, 64),))
-    run.start(FANOUT + "consumers.0.nproc_per_node=2", "levada.max_restarts=1", "training.save_interval=2")
+    run.start(FANOUT + f"consumers.0.nproc_per_node={processes_of_a_trainer}", "levada.max_restarts=1", "training.save_interval=2")
     run.until(lambda: run.steps_of("b4") >= 3)
     ranks = [pid for pid, line in processes_in(run.folder) if "train" in line]
     assert len(ranks) == 2

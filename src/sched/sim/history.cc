@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "sched/brain.h"
@@ -13,9 +14,6 @@ namespace {
 
 using core::FinishReason;
 using core::Token;
-
-constexpr std::int32_t kVocab = 320;  // of which the first few decide stops; all have bytes in any BPE vocabulary
-constexpr Token kEos = 2;
 
 struct Answer {
   std::vector<Token> ids;
@@ -28,7 +26,7 @@ struct Answer {
 
 class History {
  public:
-  History(std::uint64_t seed, const text::Tokenizer* tokenizer);
+  History(std::uint64_t seed, const text::Tokenizer* tokenizer, Guides guides);
   HistoryReport run();
 
  private:
@@ -52,6 +50,7 @@ class History {
   void poison_free_pages();
   void judge();
   void judge(const core::Request& request, const Answer& answer);
+  void count_cut_families();
   void judge_wishes(const std::string& who, const Answer& answer, const Answer& expected);
   Answer solo(const core::Request& request) const;
   static void solo_wishes(const core::Request& request, const ScriptedReference& model, Answer& answer);
@@ -61,6 +60,7 @@ class History {
 
   std::mt19937_64 random_;
   const text::Tokenizer* tokenizer_;
+  const Guides guides_;
   core::KvLayout layout_;
   Limits limits_;
   Options options_;
@@ -76,9 +76,12 @@ class History {
   HistoryReport report_;
 };
 
-History::History(std::uint64_t seed, const text::Tokenizer* tokenizer)
+std::shared_ptr<core::TokenGuide> scripted_guide(core::RequestId) { return std::make_shared<ScriptedGuide>(); }
+
+History::History(std::uint64_t seed, const text::Tokenizer* tokenizer, Guides guides)
     : random_(seed),
       tokenizer_(tokenizer),
+      guides_(guides ? std::move(guides) : scripted_guide),
       layout_(one_of({1, 4, 16}), {core::KvPlane{"k", "target", DType::kF32, 1, {0}}}),
       limits_(random_limits()),
       options_(random_options()),
@@ -172,7 +175,11 @@ void History::add_wishes(core::Request& request) {
     request.sampling.max_new_tokens = 0;
     request.sampling.min_new_tokens = 0;
   }
-  if (chance(20)) request.guide = std::make_shared<ScriptedGuide>();
+  if (chance(20)) {
+    request.guide = guides_(request.id);
+    // A guide may leave nothing but the end, and that must be allowed then.
+    request.sampling.min_new_tokens = 0;
+  }
 }
 
 // n > 1: other answers to the same prompt.
@@ -181,7 +188,7 @@ void History::add_choices(core::Request choice) {
   for (std::int32_t n = pick(1, 3); n > 0; --n) {
     choice.id = core::RequestId{requests_.size() + 1};
     ++choice.sampling.seed;
-    if (choice.guide) choice.guide = std::make_shared<ScriptedGuide>();
+    if (choice.guide) choice.guide = guides_(choice.id);
     requests_.push_back(choice);
   }
 }
@@ -259,6 +266,7 @@ void History::poison_free_pages() {
 void History::judge() {
   if (Status audit = brain_.audit(); !audit.ok()) fail("audit: " + audit.to_string());
   for (const core::Request& request : requests_) judge(request, answers_[request.id]);
+  count_cut_families();
   const Snapshot before = brain_.snapshot();
   if (before.leased_pages != 0) fail("pages are leased though nothing runs");
   brain_.flush_cache([](Status) {});
@@ -287,9 +295,22 @@ void History::judge(const core::Request& request, const Answer& answer) {
   if (answer.ids != expected.ids) return fail(who + "tokens differ from the solo run");
   if (answer.text != expected.text) return fail(who + "text '" + answer.text + "' for '" + expected.text + "'");
   judge_wishes(who, answer, expected);
+  if (request.guide) report_.guided_tokens += static_cast<std::int32_t>(answer.ids.size());
   if (reason != expected.finish->reason || answer.finish->matched != expected.finish->matched)
     return fail(who + "ended for another reason");
   if (std::holds_alternative<std::string>(answer.finish->matched)) ++report_.stopped_by_string;
+}
+
+void History::count_cut_families() {
+  std::set<core::RequestId> cut, answered;
+  for (const core::Request& request : requests_) {
+    const auto& finish = answers_[request.id].finish;
+    if (!finish) continue;
+    const core::RequestId family = request.same_prompt.value_or(request.id);
+    if (finish->reason == FinishReason::kAbort) cut.insert(family);
+    if (finish->reason == FinishReason::kStop || finish->reason == FinishReason::kLength) answered.insert(family);
+  }
+  for (const core::RequestId family : cut) report_.families_cut += answered.contains(family) ? 1 : 0;
 }
 
 void History::judge_wishes(const std::string& who, const Answer& answer, const Answer& expected) {
@@ -315,7 +336,7 @@ Answer History::solo(const core::Request& request) const {
   const StopRules rules = make_stop_rules(request.sampling, limits_.eos_token_ids, room);
   RequestState fresh(request, {}, rules, tokenizer_);
   ScriptedReference model(request.sampling, limits_.eos_token_ids, kVocab, request.prompt,
-                          request.guide ? std::make_shared<ScriptedGuide>() : nullptr);
+                          request.guide ? guides_(request.id) : nullptr);
   std::vector<Token> tokens;
   for (std::int32_t i = 0; i < rules.max_new_tokens; ++i) tokens.push_back(model.next());
   Answer answer;
@@ -350,8 +371,8 @@ void History::solo_wishes(const core::Request& request, const ScriptedReference&
 
 }  // namespace
 
-HistoryReport run_history(std::uint64_t seed, const text::Tokenizer* tokenizer) {
-  return History(seed, tokenizer).run();
+HistoryReport run_history(std::uint64_t seed, const text::Tokenizer* tokenizer, Guides guides) {
+  return History(seed, tokenizer, std::move(guides)).run();
 }
 
 }  // namespace levada::sched::sim

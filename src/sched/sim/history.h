@@ -7,8 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 
+#include "core/request.h"
 #include "text/tokenizer.h"
 
 namespace levada::sched::sim {
@@ -19,9 +22,18 @@ struct HistoryReport {
   std::uint64_t steps = 0, retractions = 0, evicted_tokens = 0;
   std::int32_t requests = 0, aborted = 0, failed = 0, cached_tokens = 0, stopped_by_string = 0;
   std::int32_t logprobs = 0, hidden_rows = 0;
+  std::int32_t guided_tokens = 0;
+  std::int32_t families_cut = 0;  // prompts with several choices of which some were aborted and others answered
 };
 
-// A null tokenizer: ids only.
-HistoryReport run_history(std::uint64_t seed, const text::Tokenizer* tokenizer);
+// All ids lie below.
+inline constexpr std::int32_t kVocab = 384;
+inline constexpr core::Token kEos = 2;
+
+// A fresh guide of the request, always the same for one id.
+using Guides = std::function<std::shared_ptr<core::TokenGuide>(core::RequestId)>;
+
+// A null tokenizer: ids only. Without `guides` they are ScriptedGuides.
+HistoryReport run_history(std::uint64_t seed, const text::Tokenizer* tokenizer, Guides guides = {});
 
 }  // namespace levada::sched::sim

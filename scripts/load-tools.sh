@@ -2,9 +2,10 @@
 # The tools that users of such servers already have, unmodified from PyPI, against `levada serve` on this machine:
 #   sglang     python -m sglang.bench_serving, its three backends on two datasets, SmolLM2 on the CPU
 #   locust     the general load tool: every dialect, streams and whole answers, SmolLM2 on the CPU
-# usage: scripts/load-tools.sh [sglang|locust]...     (all; BINARY=… for another build)
-# They are installed into the per-user cache once (sglang about 5 GB: it imports torch, whose wheel from PyPI looks for
-# the libraries of a CUDA toolkit, though no GPU is used), so no test suite needs them.
+#   openapi    schemathesis over /openapi.json, a tiny model, fixed seed: no 5xx, no answer the document doesn't allow
+# usage: scripts/load-tools.sh [sglang|locust|openapi]...     (all; BINARY=… for another build)
+# The first two are installed into the per-user cache once (sglang about 5 GB: it imports torch, whose wheel from PyPI looks for
+# the libraries of a CUDA toolkit, though no GPU is used), so no test suite needs them. The third is a test's, too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 binary=${BINARY:-build/release/levada}
@@ -75,10 +76,19 @@ run_locust() {
   stop
 }
 
-[ $# -gt 0 ] || set -- sglang locust
+run_openapi() {
+  start --model tests/vectors/tiny/llama --context-length 64 --chat-template tests/load/plain.jinja
+  .deps/venv/bin/schemathesis run "$url/openapi.json" --phases examples,coverage,fuzzing --seed 20261130 \
+    --max-examples "${EXAMPLES:-60}" --request-timeout 30 --generation-database none \
+    --checks not_a_server_error,content_type_conformance,response_schema_conformance
+  curl -sf "$url/debug/audit" >/dev/null
+  stop
+}
+
+[ $# -gt 0 ] || set -- sglang locust openapi
 for tool in "$@"; do
   case $tool in
-    sglang | locust) "run_$tool" ;;
-    *) echo "unknown: $tool (known: sglang, locust)"; exit 2 ;;
+    sglang | locust | openapi) "run_$tool" ;;
+    *) echo "unknown: $tool (known: sglang, locust, openapi)"; exit 2 ;;
   esac
 done

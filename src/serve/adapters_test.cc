@@ -1,6 +1,7 @@
 // /v1/responses and /v1/messages: what their bodies become as chat bodies, and how their answers are phrased.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include <nlohmann/json.hpp>
 
@@ -82,7 +83,11 @@ TEST_F(Adapters, FaultsAreNamedInTheClientsWords) {
   EXPECT_EQ(fault(parse_responses, R"({"input":"x","max_output_tokens":0})"), "max_output_tokens");
   EXPECT_EQ(fault(parse_responses, R"({"input":"x","previous_response_id":"resp_1"})"), "previous_response_id");
   EXPECT_EQ(fault(parse_responses, R"({"input":"x","background":true})"), "background");
-  EXPECT_EQ(fault(parse_responses, R"({"input":"x","tools":[{"type":"web_search"}]})"), "tools");
+  EXPECT_EQ(fault(parse_responses, R"({"input":"x","tools":[{"type":"web_search"}]})"), "tools[0].type");
+  EXPECT_EQ(fault(parse_responses, R"({"input":"x","tools":[{"type":"function","name":"a b"}]})"), "tools[0].name");
+  EXPECT_EQ(fault(parse_responses, R"({"input":"x","tools":[{"type":"function","name":"f"}],
+                                       "tool_choice":{"type":"function","name":"g"}})"),
+            "tool_choice.name");
   EXPECT_EQ(fault(parse_responses, R"({"input":"x","model":"other"})"), "model");
   const std::string hi = R"("messages":[{"role":"user","content":"x"}])";
   EXPECT_EQ(fault(parse_messages, "{" + hi + "}"), "max_tokens");
@@ -95,10 +100,59 @@ TEST_F(Adapters, FaultsAreNamedInTheClientsWords) {
   EXPECT_EQ(fault(parse_messages, R"({"max_tokens":4,"stop_sequences":[""],)" + hi + "}"), "stop_sequences");
   EXPECT_EQ(fault(parse_messages, R"({"max_tokens":4,"thinking":{"type":"enabled","budget_tokens":9},)" + hi + "}"),
             "thinking.type");
-  EXPECT_EQ(fault(parse_messages, R"({"max_tokens":4,"tools":[{"name":"f"}],)" + hi + "}"), "tools");
+  EXPECT_EQ(fault(parse_messages, R"({"max_tokens":4,"tools":[{"type":"bash_20250124","name":"bash"}],)" + hi + "}"),
+            "tools[0].type");
+  EXPECT_EQ(fault(parse_messages, R"({"max_tokens":4,"tools":[{"name":"f","input_schema":[]}],)" + hi + "}"),
+            "tools[0].input_schema");
+  EXPECT_EQ(fault(parse_messages, R"({"max_tokens":4,"tools":[{"name":"f"},{"name":"f"}],)" + hi + "}"),
+            "tools[1].name");
+  EXPECT_EQ(fault(parse_messages, R"({"max_tokens":4,"tool_choice":{"type":"any"},)" + hi + "}"), "tool_choice");
+}
+
+TEST_F(Adapters, ToolsAndTheirCallsAreTheSamePromptInAllThreeDialects) {
+  const auto chat_template = text::ChatTemplate::parse(
+      "{{ tools | tojson }}{% for m in messages %}{{ m.role }}:{{ m.content }}"
+      "{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}\n{% endfor %}");
+  ASSERT_TRUE(chat_template.ok()) << chat_template.status().to_string();
+  model_.chat_template = chat_template->get();
+  const std::string schema = R"({"type":"object","properties":{"city":{"type":"string"}}})";
+  const std::string chat = prompt(parse_chat, R"({"tools":[{"type":"function","function":{"name":"f","description":"d",
+      "parameters":)" + schema + R"(}}],"messages":[{"role":"user","content":"Hi"},
+      {"role":"assistant","content":"So:","tool_calls":[
+        {"type":"function","id":"1","function":{"name":"f","arguments":"{\"city\":\"Graz\"}"}},
+        {"type":"function","id":"2","function":{"name":"f","arguments":"{}"}}]},
+      {"role":"tool","tool_call_id":"1","content":"sun"}]})");
+  EXPECT_THAT(chat, HasSubstr("Graz"));
   EXPECT_EQ(
-      fault(parse_messages, R"({"max_tokens":4,"tools":[{"name":"f"}],"tool_choice":{"type":"none"},)" + hi + "}"),
-      "none");
+      prompt(parse_responses, R"({"tools":[{"type":"function","name":"f","description":"d","parameters":)" + schema +
+                                  R"(}],"input":[{"role":"user","content":"Hi"},{"role":"assistant","content":"So:"},
+      {"type":"function_call","call_id":"1","name":"f","arguments":"{\"city\":\"Graz\"}"},
+      {"type":"function_call","call_id":"2","name":"f","arguments":"{}"},
+      {"type":"function_call_output","call_id":"1","output":"sun"}]})"),
+      chat);
+  EXPECT_EQ(
+      prompt(parse_messages, R"({"max_tokens":5,"tools":[{"name":"f","description":"d","input_schema":)" + schema +
+                                 R"(}],"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":[
+      {"type":"text","text":"So:"},{"type":"tool_use","id":"1","name":"f","input":{"city":"Graz"}},
+      {"type":"tool_use","id":"2","name":"f","input":{}}]},
+      {"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"sun"}]}]})"),
+      chat);
+}
+
+TEST_F(Adapters, ThinkingIsTheTemplatesSwitch) {
+  const auto chat_template =
+      text::ChatTemplate::parse("{% if enable_thinking is defined %}{{ enable_thinking }}{% else %}-{% endif %}");
+  ASSERT_TRUE(chat_template.ok());
+  model_.chat_template = chat_template->get();
+  model_.replies = reply_style("none", "qwen3", model_.tokenizer).value();
+  const auto ask = [&](const std::string& fields) {
+    return prompt(parse_messages, R"({"max_tokens":20,"messages":[{"role":"user","content":"x"}])" + fields + "}");
+  };
+  EXPECT_EQ(ask(""), "-");
+  EXPECT_EQ(ask(R"(,"thinking":{"type":"enabled","budget_tokens":1024})"), "True");
+  EXPECT_EQ(ask(R"(,"thinking":{"type":"disabled"})"), "False");
+  EXPECT_EQ(ask(R"(,"thinking":{"type":"adaptive"})"), "-");
+  EXPECT_EQ(ask(R"(,"thinking":{"type":"enabled"},"chat_template_kwargs":{"enable_thinking":false})"), "False");
 }
 
 TEST_F(Adapters, CountingTokensNeedsNoLimitAndAgreesWithThePrompt) {
@@ -202,6 +256,125 @@ TEST(ResponsesAnswer, TheLastEventHoldsTheWholeAnswer) {
   EXPECT_EQ(phrased.whole["output"][0]["content"][0]["text"], text);
   EXPECT_EQ(phrased.whole["incomplete_details"]["reason"], "max_output_tokens");
   EXPECT_EQ(phrased.whole["usage"]["total_tokens"], 13);
+}
+
+// ---- Reasoning and tool calls ----
+
+constexpr const char* kReasonedCall =
+    "<think>\nhm é</think>\n\nLook:<tool_call>{\"name\":\"f\",\"arguments\":{\"city\":\"Graz\"}}</tool_call>"
+    "<tool_call>{\"name\":\"f\"}</tool_call>";
+
+CallSpec reasoned_call(Dialect dialect, bool stream) {
+  reply::Form form;
+  form.calls = reply::CallFormat::kHermes;
+  form.tools = {{"f", {}}};
+  form.reasoning = reply::ReasoningTags{"<think>", "</think>"};
+  CallSpec call;
+  call.dialect = dialect;
+  call.id = "the-id";
+  call.stream = stream;
+  call.members.emplace_back();
+  call.form = std::make_shared<const reply::Form>(form);
+  call.call_ids = "x";
+  return call;
+}
+
+core::OutputDelta piece_of(const std::string& text, bool last, core::FinishReason reason) {
+  core::OutputDelta delta{.text = text, .prompt_tokens = 10, .completion_tokens = 9};
+  if (last) delta.finish = core::Finish{reason, {}, {}};
+  return delta;
+}
+
+Json whole_of(Dialect dialect, const std::string& text, core::FinishReason reason) {
+  Answer answer(reasoned_call(dialect, false), 1);
+  return Json::parse(answer.on_delta(0, piece_of(text, true, reason), 0).bytes);
+}
+
+std::vector<Event> streamed_of(Dialect dialect, const std::vector<std::string>& pieces, core::FinishReason reason) {
+  Answer answer(reasoned_call(dialect, true), 1);
+  std::string bytes;
+  for (const std::string& piece : pieces) bytes += answer.on_delta(0, piece_of(piece, false, reason), 0).bytes;
+  return named_events_of(bytes + answer.on_delta(0, piece_of("", true, reason), 0).bytes);
+}
+
+// What a client of Anthropic's builds from the events.
+Json message_of(const std::vector<Event>& events) {
+  Json message, text = Json::array();
+  for (const auto& [name, data] : events) {
+    if (name == "message_start") message = data["message"];
+    if (name == "content_block_start") {
+      EXPECT_EQ(data["index"], message["content"].size());
+      message["content"].push_back(data["content_block"]);
+      text.push_back("");
+    }
+    if (name == "content_block_delta") {
+      for (const char* field : {"text", "thinking", "partial_json"}) {
+        if (data["delta"].contains(field))
+          text.back() = text.back().get<std::string>() + data["delta"][field].get<std::string>();
+      }
+    }
+    if (name == "content_block_stop") {
+      Json& block = message["content"][data["index"].get<std::size_t>()];
+      const std::string told = text.back();
+      if (block["type"] == "tool_use") block["input"] = Json::parse(told);
+      if (block["type"] == "text") block["text"] = told;
+      if (block["type"] == "thinking") block["thinking"] = told;
+    }
+    if (name == "message_delta") {
+      message.update(data["delta"]);
+      message["usage"] = data["usage"];
+    }
+  }
+  return message;
+}
+
+TEST(MessagesAnswer, TellsThoughtsTextAndCallsAsBlocks) {
+  const Json message = whole_of(Dialect::kMessages, kReasonedCall, core::FinishReason::kStop);
+  const Json expected = {{{"type", "thinking"}, {"thinking", "hm é"}, {"signature", ""}},
+                         {{"type", "text"}, {"text", "Look:"}},
+                         {{"type", "tool_use"}, {"id", "x_0"}, {"name", "f"}, {"input", {{"city", "Graz"}}}},
+                         {{"type", "tool_use"}, {"id", "x_1"}, {"name", "f"}, {"input", Json::object()}}};
+  EXPECT_EQ(message["content"], expected);
+  EXPECT_EQ(message["stop_reason"], "tool_use");
+}
+
+TEST(ResponsesAnswer, TellsThoughtsTextAndCallsAsItems) {
+  const Json output = whole_of(Dialect::kResponses, kReasonedCall, core::FinishReason::kStop)["output"];
+  ASSERT_EQ(output.size(), 4u) << output;
+  EXPECT_EQ(output[0]["type"], "reasoning");
+  EXPECT_EQ(output[0]["content"][0], (Json{{"type", "reasoning_text"}, {"text", "hm é"}}));
+  EXPECT_EQ(output[1]["content"][0]["text"], "Look:");
+  EXPECT_EQ(output[2]["type"], "function_call");
+  EXPECT_EQ(output[2]["arguments"], R"({"city":"Graz"})");
+  EXPECT_NE(output[2]["call_id"], output[3]["call_id"]);
+}
+
+// B38 in these dialects: what the limit cut is no call.
+TEST(NamedEvents, ACallCutByTheLimitIsText) {
+  const std::string cut = std::string(kReasonedCall).substr(0, 70);
+  const Json message = whole_of(Dialect::kMessages, cut, core::FinishReason::kLength);
+  EXPECT_EQ(message["stop_reason"], "max_tokens");
+  EXPECT_EQ(message["content"].back()["type"], "text");
+  const Json response = whole_of(Dialect::kResponses, cut, core::FinishReason::kLength);
+  EXPECT_EQ(response["status"], "incomplete");
+  EXPECT_EQ(response["output"].back()["type"], "message");
+  EXPECT_EQ(response["output"].back()["status"], "incomplete");
+}
+
+RC_GTEST_PROP(NamedEvents, StreamedAnswersAreTheWholeOnes, ()) {
+  const auto pieces = *rc::gen::container<std::vector<std::string>>(rc::gen::element<std::string>(
+      "<tool_call>", "</tool_call>", "<think>", "</think>", "{\"name\":\"f\"}", "text", "é", "\n", kReasonedCall));
+  const auto reason = *rc::gen::element(core::FinishReason::kStop, core::FinishReason::kLength);
+  std::string text;
+  for (const std::string& piece : pieces) text += piece;
+  RC_ASSERT(message_of(streamed_of(Dialect::kMessages, pieces, reason)) == whole_of(Dialect::kMessages, text, reason));
+  const std::vector<Event> events = streamed_of(Dialect::kResponses, pieces, reason);
+  RC_ASSERT(events.back().data["response"] == whole_of(Dialect::kResponses, text, reason));
+  Json items = Json::array();
+  for (const auto& [name, data] : events) {
+    if (name == "response.output_item.done") items.push_back(data["item"]);
+  }
+  RC_ASSERT(items == events.back().data["response"]["output"]);
 }
 
 TEST(NamedEvents, AFailureAfterTheFirstByteIsAnErrorEventAndTheEnd) {

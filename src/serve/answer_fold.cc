@@ -7,6 +7,7 @@ namespace levada::serve {
 void AnswerFold::fold(const core::OutputDelta& delta, std::int64_t since_arrival_us) {
   LEVADA_CHECK(!done(), "no delta may follow the one that finishes");
   text += delta.text;
+  if (token_ids.empty()) first_latency_us = since_arrival_us;
   const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
   append(token_ids, delta.token_ids);
   append(logprobs, delta.logprobs);

@@ -21,7 +21,8 @@ struct AnswerFold {
   std::vector<float> hidden;                                  // if asked
   std::int32_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   std::optional<core::Finish> finish;
-  std::int64_t latency_us = 0;  // from arrival to the newest delta
+  std::int64_t first_latency_us = 0;  // from arrival to the first token
+  std::int64_t latency_us = 0;        // from arrival to the newest delta
 
   void fold(const core::OutputDelta& delta, std::int64_t since_arrival_us);
   bool done() const { return finish.has_value(); }

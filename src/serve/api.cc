@@ -23,6 +23,8 @@ ModelContext make_context(const Options& options, const ServedModel& served, con
   model.check_fits = [&scheduler](std::int32_t prompt_tokens) { return scheduler.check_fits(prompt_tokens); };
   model.max_batch_prompts = options.max_batch_prompts;
   model.return_hidden_states = options.enable_return_hidden_states;
+  if (const auto compat = openai_compat_of(options.openai_compat); compat.ok()) model.compat = *compat;
+  model.normalize_tool_choice = options.openai_normalize_tool_choice;
   if (options.openai_chat_default_max_tokens > 0) {
     model.chat_default_max_tokens = options.openai_chat_default_max_tokens;
   }

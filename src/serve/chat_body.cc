@@ -30,6 +30,7 @@ constexpr std::string_view kCommon[] = {"model",
                                         "priority",
                                         "extra_key",
                                         "cache_salt",
+                                        "separate_reasoning",
                                         "regex",
                                         "ebnf",
                                         "chat_template_kwargs",
@@ -37,8 +38,12 @@ constexpr std::string_view kCommon[] = {"model",
                                         "session_params",
                                         "custom_logit_processor"};
 
-// "max_tokens" inside a message of parse_chat() or as a whole path.
+// "max_tokens" inside a message of parse_chat() or as a whole path. Tools of these dialects are flat.
 std::string in_clients_words(std::string_view path, std::span<const Renamed> renamed) {
+  constexpr std::string_view kNested = ".function";
+  if (const std::size_t at = path.find(kNested); path.starts_with("tool") && at != std::string_view::npos) {
+    return std::string(path.substr(0, at)) + std::string(path.substr(at + kNested.size()));
+  }
   for (const Renamed& name : renamed) {
     const bool whole = path == name.chat;
     const bool inside = path.starts_with(name.chat) && (path[name.chat.size()] == '.' || path[name.chat.size()] == '[');
@@ -104,13 +109,50 @@ Result<CallSpec> ChatBody::parse(const ParseContext& context, std::span<const Re
   return Status(fault.code(), fault.message(), in_clients_words(fault.field(), renamed));
 }
 
-Status refuse_tools(const FieldReader& fields) {
-  const auto tools = fields.peek("tools");
-  if (!tools || (tools->is_array() && array_of(*tools).size() == 0)) return {};
-  const auto choice = fields.peek("tool_choice");
-  const bool text_none = choice && choice->is_string() && string_of(*choice) == "none";
-  if (text_none || (choice && simdjson::minify(*choice) == R"({"type":"none"})")) return {};
-  return invalid_argument("not supported here yet; /v1/chat/completions calls tools", "tools");
+void AssistantTurn::add_text(std::string_view text) {
+  if (any_text_) text_ += ' ';
+  any_text_ = true;
+  text_ += text;
+}
+
+void AssistantTurn::add_call(std::string_view id, std::string_view name, std::string_view arguments) {
+  calls_ += calls_.empty() ? "" : ",";
+  calls_ += "{\"type\":\"function\",\"id\":";
+  append_json_string(calls_, id);
+  calls_ += ",\"function\":{\"name\":";
+  append_json_string(calls_, name);
+  calls_ += ",\"arguments\":";
+  append_json_string(calls_, arguments);
+  calls_ += "}}";
+}
+
+void AssistantTurn::end(ChatBody& chat) {
+  if (!calls_.empty()) {
+    std::string message = "\"role\":\"assistant\",\"content\":";
+    append_json_string(message, text_);
+    chat.add_message(message + ",\"tool_calls\":[" + calls_ + "]");
+  } else if (any_text_) {
+    chat.add_text("assistant", text_);
+  }
+  *this = {};
+}
+
+std::string function_tool_json(const FunctionTool& tool) {
+  std::string json = R"({"type":"function","function":{"name":)";
+  append_json_string(json, tool.name);
+  const auto add = [&](const char* name, const std::optional<element>& value) {
+    if (value) json += std::string(",\"") + name + "\":" + simdjson::minify(*value);
+  };
+  add("description", tool.description);
+  add("parameters", tool.parameters);
+  add("strict", tool.strict);
+  return json + "}}";
+}
+
+std::string named_choice_json(std::string_view name) {
+  std::string json = R"({"type":"function","function":{"name":)";
+  append_json_string(json, name);
+  return json + "}}";
 }
 
 Result<std::string> required_text(const FieldReader& fields, std::string_view name) {

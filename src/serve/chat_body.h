@@ -5,6 +5,7 @@
 // Private to the adapters (chat_adapter.h).
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,9 +48,30 @@ class ChatBody {
 Result<std::string> text_of_content(simdjson::dom::element content, const std::string& field,
                                     std::span<const std::string_view> types);
 
-// Tools and their calls have no form in these dialects yet: kInvalidArgument if the body lists some, unless `tool_choice`
-// says none. What earlier turns called is read.
-Status refuse_tools(const FieldReader& fields);
+// What the assistant said and called in one turn of the past: one chat message.
+class AssistantTurn {
+ public:
+  // Parts of a turn's text are joined by a space.
+  void add_text(std::string_view text);
+  // `arguments`: a JSON object as text.
+  void add_call(std::string_view id, std::string_view name, std::string_view arguments);
+  bool has_text() const { return any_text_; }
+  // The message, if there was anything; a new turn begins.
+  void end(ChatBody& chat);
+
+ private:
+  std::string text_, calls_;
+  bool any_text_ = false;
+};
+
+// {"type": "function", "function": {"name": …, …}}; null fields are left out.
+struct FunctionTool {
+  std::string_view name;
+  std::optional<simdjson::dom::element> description, parameters, strict;
+};
+std::string function_tool_json(const FunctionTool& tool);
+// The choice of one tool: {"type": "function", "function": {"name": name}}
+std::string named_choice_json(std::string_view name);
 
 // The field's text; kInvalidArgument if it is absent or no string.
 Result<std::string> required_text(const FieldReader& fields, std::string_view name);

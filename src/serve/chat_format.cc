@@ -15,6 +15,7 @@ class ChatFormat final : public AnswerFormat {
       : include_usage_(call.include_usage),
         logprobs_(call.members.front().request.logprobs.has_value()),
         choices_(call.choices),
+        usage_(call.usage),
         tokenizer_(call.tokenizer),
         told_(call.members.size()),
         whole_head_(openai_head(call, "chat.completion", created_unix_s)),
@@ -59,7 +60,7 @@ class ChatFormat final : public AnswerFormat {
   void append_closing(const std::vector<AnswerFold>& folds, std::string& out) override {
     if (!include_usage_) return;
     out += event_head_ + "\"choices\":[],\"usage\":";
-    append_usage(folds, choices_, out);
+    append_usage(folds, choices_, usage_, out);
     out += "}\n\n";
   }
 
@@ -80,7 +81,7 @@ class ChatFormat final : public AnswerFormat {
       out += '}';
     }
     out += "],\"usage\":";
-    append_usage(folds, choices_, out);
+    append_usage(folds, choices_, usage_, out);
     out += '}';
     return out;
   }
@@ -121,6 +122,7 @@ class ChatFormat final : public AnswerFormat {
   bool reasons_ = false;
   std::vector<ChatReply> replies_;  // per member; none: all text is content
   std::size_t choices_;
+  UsageForm usage_;
   const text::Tokenizer* tokenizer_;
   std::vector<std::size_t> told_;  // log probabilities, per member
   std::string whole_head_, event_head_, event_tail_;

@@ -129,7 +129,7 @@ Result<CallSpec> parse_chat(const ParseContext& context, simdjson::dom::object b
   LEVADA_ASSIGN_OR_RETURN(OpenAiPrelude prelude, read_openai_prelude(context, Dialect::kChat, fields));
   const ModelContext& model = context.model;
   const auto format = model.replies.calls.value_or(reply::CallFormat::kHermes);
-  LEVADA_ASSIGN_OR_RETURN(const ToolWish tools, read_tools(fields, format));
+  LEVADA_ASSIGN_OR_RETURN(const ToolWish tools, read_tools(fields, {format, model.normalize_tool_choice}));
   LEVADA_ASSIGN_OR_RETURN(ChatPrompt prompt, read_prompt(model, fields, tools.listed));
   LEVADA_RETURN_IF_ERROR(
       resolve_limit(model, prelude.limit, prompt.tokens.size(), model.chat_default_max_tokens, prelude.sampling));
@@ -144,9 +144,9 @@ Result<CallSpec> parse_chat(const ParseContext& context, simdjson::dom::object b
   LEVADA_RETURN_IF_ERROR(fields.status());
   LEVADA_RETURN_IF_ERROR(add_members(context, std::move(request), call.id, call));
   LEVADA_ASSIGN_OR_RETURN(const auto guide, read_guide(fields, tools));
-  std::optional<ReasoningTokens> reasoning = model.replies.tokens;
-  if (reasoning) reasoning->open = prompt.reasoning_open;
-  LEVADA_RETURN_IF_ERROR(add_guides(model, guide, reasoning, call.members));
+  call.usage = {model.replies.tokens, model.compat};
+  if (call.usage.reasoning) call.usage.reasoning->open = prompt.reasoning_open;
+  LEVADA_RETURN_IF_ERROR(add_guides(model, guide, call.usage.reasoning, call.members));
   return call;
 }
 

@@ -10,6 +10,20 @@ namespace {
 
 constexpr std::int64_t kOpenaiMaxTokens = 16;
 
+// best_of: so many choices are made of each prompt, the n most probable are told.
+Status read_best_of(FieldReader& fields, CallSpec& call) {
+  const auto told = static_cast<std::int64_t>(call.choices);
+  std::optional<std::int64_t> made;
+  fields.integer("best_of", 1, kMaxChoices, &made);
+  LEVADA_RETURN_IF_ERROR(fields.status());
+  if (!made || *made == told) return {};
+  if (*made < told) return invalid_argument("must be at least n, " + std::to_string(told), "best_of");
+  if (call.stream) return invalid_argument("beyond n can't be streamed: the best are known at the end", "best_of");
+  call.best = call.choices;
+  call.choices = static_cast<std::size_t>(*made);
+  return {};
+}
+
 }  // namespace
 
 Result<CallSpec> parse_completion(const ParseContext& context, simdjson::dom::object body) {
@@ -21,9 +35,15 @@ Result<CallSpec> parse_completion(const ParseContext& context, simdjson::dom::ob
 
   CallSpec call = make_openai_call(context, Dialect::kCompletion, prelude.envelope);
   call.choices = read_choices(fields);
+  LEVADA_RETURN_IF_ERROR(read_best_of(fields, call));
+  call.usage = {context.model.replies.tokens, context.model.compat};
   fields.boolean("echo", &call.echo);
-  const auto logprobs = read_completion_logprobs(fields, call.echo);
+  auto logprobs = read_completion_logprobs(fields, call.echo);
   LEVADA_RETURN_IF_ERROR(fields.status());
+  if (call.best > 0 && !logprobs) {
+    logprobs.emplace();
+    call.only_ranked = true;
+  }
   const bool seeded = fields.find("seed").has_value();
   for (auto& prompt : prompts.items) {
     LEVADA_ASSIGN_OR_RETURN(std::vector<core::Token> tokens, std::move(prompt));

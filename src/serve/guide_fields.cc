@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "serve/json_text.h"
+
 namespace levada::serve {
 
 namespace {
@@ -10,6 +12,7 @@ using grammar::Source;
 using simdjson::dom::element;
 using Wish = std::optional<GuideWish>;
 
+constexpr const char* kAnyObject = R"({"type":"object"})";
 constexpr std::size_t kNoLimit = SIZE_MAX;  // the compiler has its own
 
 // A JSON value, or a string that holds one.
@@ -44,7 +47,7 @@ Result<Wish> read_response_format(const FieldReader& fields) {
   if (!type) format.fail("type", "is missing");
   LEVADA_RETURN_IF_ERROR(format.status());
   if (*type == "text") return Wish();
-  if (*type == "json_object") return Wish(GuideWish{{Source::Kind::kJsonSchema, R"({"type":"object"})"}, field});
+  if (*type == "json_object") return Wish(GuideWish{{Source::Kind::kJsonSchema, kAnyObject}, field});
   if (*type == "json_schema") return response_schema(format);
   if (*type == "structural_tag") return json_wish(Source::Kind::kStructuralTag, *value, field);
   return invalid_argument("must be text, json_object, json_schema or structural_tag, got '" + *type + "'",
@@ -82,6 +85,49 @@ Status read_texts(const FieldReader& fields, Wish& wish) {
   return read_text(fields, "ebnf", Source::Kind::kEbnf, wish);
 }
 
+// A list of texts, of which the answer is one.
+Status read_texts_to_choose(const FieldReader& fields, const char* name, Wish& wish) {
+  constexpr std::size_t kMostChoices = 4096;
+  const auto value = fields.find(name);
+  if (!value) return {};
+  const std::string field = fields.path(name);
+  if (!value->is_array()) return invalid_argument("must be a list of strings, got " + describe_type(*value), field);
+  if (array_of(*value).size() > kMostChoices) {
+    return invalid_argument("holds more than " + std::to_string(kMostChoices) + " strings", field);
+  }
+  std::string rule;
+  for (const element choice : array_of(*value)) {
+    if (!choice.is_string()) return invalid_argument("must hold strings only, got " + describe_type(choice), field);
+    rule += rule.empty() ? "root ::= " : " | ";
+    append_json_string(rule, string_of(choice));
+  }
+  return rule.empty() ? Status() : take(GuideWish{{Source::Kind::kEbnf, std::move(rule)}, field}, wish);
+}
+
+// vLLM's names, older and newer: guided_json, structured_outputs.json, …
+Status read_vllm(const FieldReader& fields, const std::string& prefix, Wish& wish) {
+  LEVADA_RETURN_IF_ERROR(read_json(fields, (prefix + "json").c_str(), Source::Kind::kJsonSchema, wish));
+  LEVADA_RETURN_IF_ERROR(read_text(fields, (prefix + "regex").c_str(), Source::Kind::kRegex, wish));
+  LEVADA_RETURN_IF_ERROR(read_texts_to_choose(fields, (prefix + "choice").c_str(), wish));
+  return read_text(fields, (prefix + "grammar").c_str(), Source::Kind::kEbnf, wish);
+}
+
+Status read_structured_outputs(const FieldReader& fields, Wish& wish) {
+  const auto value = fields.find("structured_outputs");
+  if (!value) return {};
+  const std::string field = fields.path("structured_outputs");
+  if (!value->is_object()) return invalid_argument("must be an object, got " + describe_type(*value), field);
+  FieldReader inner(object_of(*value), field + ".");
+  LEVADA_RETURN_IF_ERROR(read_vllm(inner, "", wish));
+  bool any_object = false;
+  inner.boolean("json_object", &any_object);
+  LEVADA_RETURN_IF_ERROR(inner.status());
+  if (any_object) {
+    LEVADA_RETURN_IF_ERROR(take(GuideWish{{Source::Kind::kJsonSchema, kAnyObject}, inner.path("json_object")}, wish));
+  }
+  return read_json(inner, "structural_tag", Source::Kind::kStructuralTag, wish);
+}
+
 Result<std::shared_ptr<const grammar::Grammar>> compile(const ModelContext& model, const GuideWish& wish) {
   if (model.grammars == nullptr) {
     return invalid_argument("this server runs without a tokenizer: answers have no form", wish.field);
@@ -96,6 +142,8 @@ Result<std::shared_ptr<const grammar::Grammar>> compile(const ModelContext& mode
 Result<std::optional<GuideWish>> read_openai_guide(const FieldReader& fields) {
   LEVADA_ASSIGN_OR_RETURN(Wish wish, read_response_format(fields));
   LEVADA_RETURN_IF_ERROR(read_texts(fields, wish));
+  LEVADA_RETURN_IF_ERROR(read_vllm(fields, "guided_", wish));
+  LEVADA_RETURN_IF_ERROR(read_structured_outputs(fields, wish));
   return wish;
 }
 

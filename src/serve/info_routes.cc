@@ -46,6 +46,7 @@ std::string InfoRoutes::server_info(const sched::Snapshot& snapshot) const {
   for (const auto& [name, value] : facts_.arguments) info[name] = Json::parse(value);
   if (facts_.capture) info["capture"] = Json::parse(facts_.capture());
   info["version"] = facts_.version;
+  info["parsers"] = {{"tool_calls", model_.replies.calls_name}, {"reasoning", model_.replies.reasoning_name}};
   info["health"] = snapshot.health.ok() ? "ok" : snapshot.health.message();
   info["kernels_backend"] = facts_.kernels_backend;
   info["served_model_name"] = model_.served_name;
@@ -65,10 +66,12 @@ void InfoRoutes::register_on(Router& router) {
   // The control channel is for a client that loses its first reply: it can free what it never heard of.
   Json well = {{"status", "ok"}};
   if (!facts_.control.empty()) well["control"] = facts_.control;
-  router.add("GET", "/health", Access::kOpen, [this, well = dump(well)](http::Request, http::Responder responder) {
-    if (const Status health = scheduler_.health(); !health.ok()) return respond_error(responder, health);
-    responder.respond(200, "application/json", well);
-  });
+  for (const char* path : {"/health", "/ping", "/ready"}) {
+    router.add("GET", path, Access::kOpen, [this, well = dump(well)](http::Request, http::Responder responder) {
+      if (const Status health = scheduler_.health(); !health.ok()) return respond_error(responder, health);
+      responder.respond(200, "application/json", well);
+    });
+  }
   fixed("/v1/models", Access::kUser, "application/json", models());
   for (const char* path : {"/model_info", "/get_model_info"}) {
     fixed(path, Access::kUser, "application/json", model_info());

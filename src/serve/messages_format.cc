@@ -1,10 +1,13 @@
 // Answers of /v1/messages.
 #include "serve/answer_format.h"
 #include "serve/json_text.h"
+#include "serve/reply_blocks.h"
 
 namespace levada::serve {
 
 namespace {
+
+using Kind = reply::Piece::Kind;
 
 // The prompt's tokens in Anthropic's counting: those found in the cache stand apart.
 std::string usage(const AnswerFold& fold) {
@@ -14,27 +17,57 @@ std::string usage(const AnswerFold& fold) {
 }
 
 // "stop_reason":…,"stop_sequence":…
-void append_stop(const std::optional<core::Finish>& finish, std::string& out) {
+void append_stop(const std::optional<core::Finish>& finish, bool called, std::string& out) {
   const auto* sequence = finish ? std::get_if<std::string>(&finish->matched) : nullptr;
   out += "\"stop_reason\":";
   if (!finish) {
     out += "null";
   } else if (finish->reason == core::FinishReason::kLength) {
     out += "\"max_tokens\"";
+  } else if (called) {
+    out += "\"tool_use\"";
   } else {
     out += sequence == nullptr ? "\"end_turn\"" : "\"stop_sequence\"";
   }
   out += ",\"stop_sequence\":";
-  if (sequence == nullptr) {
+  if (sequence == nullptr || called) {
     out += "null";
   } else {
     append_json_string(out, *sequence);
   }
 }
 
+// A block as the whole answer holds it, or as a stream opens it: `text` is then empty.
+void append_block(const ReplyBlock& block, std::string_view text, std::string& out) {
+  switch (block.kind) {
+    case Kind::kContent: out += R"({"type":"text","text":)"; break;
+    case Kind::kReasoning: out += R"({"type":"thinking","signature":"","thinking":)"; break;
+    case Kind::kCall:
+      out += R"({"type":"tool_use","id":)";
+      append_json_string(out, block.call_id);
+      out += ",\"name\":";
+      append_json_string(out, block.name);
+      out += ",\"input\":";
+      out += text.empty() ? "{}" : text;  // JSON already
+      out += '}';
+      return;
+  }
+  append_json_string(out, text);
+  out += '}';
+}
+
+const char* delta_of(Kind kind) {
+  switch (kind) {
+    case Kind::kContent: return R"("text_delta","text":)";
+    case Kind::kReasoning: return R"("thinking_delta","thinking":)";
+    case Kind::kCall: break;
+  }
+  return R"("input_json_delta","partial_json":)";
+}
+
 class MessagesFormat final : public AnswerFormat {
  public:
-  explicit MessagesFormat(const CallSpec& call) {
+  explicit MessagesFormat(const CallSpec& call) : blocks_(call) {
     head_ = R"({"type":"message","role":"assistant","id":)";
     append_json_string(head_, call.id);
     head_ += ",\"model\":";
@@ -47,13 +80,7 @@ class MessagesFormat final : public AnswerFormat {
 
   void append_events(std::size_t, const AnswerFold& fold, const core::OutputDelta& delta, std::string& out) override {
     if (!std::exchange(opened_, true)) append_start(fold, out);
-    if (!delta.text.empty()) {
-      out +=
-          "event: content_block_delta\n"
-          R"(data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":")";
-      append_json_escaped(out, delta.text);
-      out += "\"}}\n\n";
-    }
+    for (const BlockStep& step : blocks_.take(delta.text, fold.done())) append_step(step, out);
     if (fold.done()) append_end(fold, out);
   }
 
@@ -62,10 +89,14 @@ class MessagesFormat final : public AnswerFormat {
   }
 
   std::string whole(const std::vector<AnswerFold>& folds) override {
-    std::string out = head_ + R"({"type":"text","text":)";
-    append_json_string(out, folds.front().text);
-    out += "}],";
-    append_stop(folds.front().finish, out);
+    blocks_.take(folds.front().text, true);
+    std::string out = head_;
+    for (const ReplyBlock& block : blocks_.blocks()) {
+      if (&block != &blocks_.blocks().front()) out += ',';
+      append_block(block, block.text, out);
+    }
+    out += "],";
+    append_stop(folds.front().finish, blocks_.called(), out);
     return out + ",\"usage\":" + usage(folds.front()) + "}";
   }
 
@@ -74,21 +105,34 @@ class MessagesFormat final : public AnswerFormat {
  private:
   void append_start(const AnswerFold& fold, std::string& out) const {
     out += "event: message_start\ndata: {\"type\":\"message_start\",\"message\":" + head_ + "],";
-    append_stop(std::nullopt, out);
+    append_stop(std::nullopt, false, out);
     out += ",\"usage\":" + usage(fold) + "}}\n\n";
-    out +=
-        "event: content_block_start\n"
-        R"(data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}})"
-        "\n\n";
   }
 
-  static void append_end(const AnswerFold& fold, std::string& out) {
-    out += "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n";
+  void append_step(const BlockStep& step, std::string& out) const {
+    const ReplyBlock& block = blocks_.blocks()[step.block];
+    const char* type = step.kind == BlockStep::Kind::kOpened ? "content_block_start"
+                       : step.kind == BlockStep::Kind::kMore ? "content_block_delta"
+                                                             : "content_block_stop";
+    out += std::string("event: ") + type + "\ndata: {\"type\":\"" + type + "\",\"index\":" + std::to_string(step.block);
+    if (step.kind == BlockStep::Kind::kOpened) {
+      out += ",\"content_block\":";
+      append_block(block, "", out);
+    } else if (step.kind == BlockStep::Kind::kMore) {
+      out += std::string(",\"delta\":{\"type\":") + delta_of(block.kind);
+      append_json_string(out, step.text);
+      out += '}';
+    }
+    out += "}\n\n";
+  }
+
+  void append_end(const AnswerFold& fold, std::string& out) const {
     out += "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{";
-    append_stop(fold.finish, out);
+    append_stop(fold.finish, blocks_.called(), out);
     out += "},\"usage\":" + usage(fold) + "}\n\n";
   }
 
+  ReplyBlocks blocks_;
   std::string head_;
   bool opened_ = false;
 };

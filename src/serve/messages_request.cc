@@ -12,35 +12,22 @@ using simdjson::dom::element;
 constexpr std::string_view kTextTypes[] = {"text"};
 constexpr Renamed kRenamed[] = {{"stop", "stop_sequences"}};
 
-// What one message's blocks come to.
-struct Turn {
-  std::string text, tool_calls;  // of the one chat message
-  bool any_text = false;
-};
-
-void append_text(std::string_view text, Turn& turn) {
-  if (turn.any_text) turn.text += ' ';
-  turn.any_text = true;
-  turn.text += text;
-}
-
-Status add_tool_use(const FieldReader& block, Turn& turn) {
+Status add_tool_use(const FieldReader& block, AssistantTurn& turn) {
   LEVADA_ASSIGN_OR_RETURN(const std::string id, required_text(block, "id"));
   LEVADA_ASSIGN_OR_RETURN(const std::string name, required_text(block, "name"));
   const auto input = block.find("input");
   if (input && !input->is_object()) {
     return invalid_argument("must be an object, got " + describe_type(*input), block.path("input"));
   }
-  turn.tool_calls += turn.tool_calls.empty() ? "" : ",";
-  turn.tool_calls += "{\"type\":\"function\",\"id\":";
-  append_json_string(turn.tool_calls, id);
-  turn.tool_calls += ",\"function\":{\"name\":";
-  append_json_string(turn.tool_calls, name);
-  turn.tool_calls += ",\"arguments\":";
-  append_json_string(turn.tool_calls, input ? simdjson::minify(*input) : "{}");
-  turn.tool_calls += "}}";
+  turn.add_call(id, name, input ? simdjson::minify(*input) : "{}");
   return {};
 }
+
+// What a user's blocks say, joined as a chat's parts are.
+struct Spoken {
+  std::string text;
+  bool any = false;
+};
 
 // A tool's result is a message of its own, before what else the user's turn says.
 Status add_tool_result(const FieldReader& block, ChatBody& chat) {
@@ -53,14 +40,20 @@ Status add_tool_result(const FieldReader& block, ChatBody& chat) {
   return {};
 }
 
-Status add_block(element value, const std::string& path, const std::string& role, Turn& turn, ChatBody& chat) {
+Status add_block(element value, const std::string& path, const std::string& role, AssistantTurn& turn, Spoken& spoken,
+                 ChatBody& chat) {
   if (!value.is_object()) return invalid_argument("must be an object, got " + describe_type(value), path);
   const FieldReader block(object_of(value), path + ".");
   LEVADA_ASSIGN_OR_RETURN(const std::string type, required_text(block, "type"));
   const bool assistant = role == "assistant";
   if (type == "text") {
     LEVADA_ASSIGN_OR_RETURN(const std::string text, required_text(block, "text"));
-    append_text(text, turn);
+    if (assistant) {
+      turn.add_text(text);
+    } else {
+      spoken.text += (spoken.any ? " " : "") + text;
+      spoken.any = true;
+    }
     return {};
   }
   if (type == "tool_use" && assistant) return add_tool_use(block, turn);
@@ -87,19 +80,15 @@ Status add_message(element value, const std::string& path, ChatBody& chat) {
     return invalid_argument("must be a string or a list of blocks, got " + describe_type(*content),
                             message.path("content"));
   }
-  Turn turn;
+  AssistantTurn turn;
+  Spoken spoken;
   std::size_t index = 0;
   for (const element block : array_of(*content)) {
     LEVADA_RETURN_IF_ERROR(
-        add_block(block, message.path("content") + "[" + std::to_string(index++) + "]", role, turn, chat));
+        add_block(block, message.path("content") + "[" + std::to_string(index++) + "]", role, turn, spoken, chat));
   }
-  if (turn.tool_calls.empty()) {
-    if (turn.any_text) chat.add_text(role, turn.text);
-    return {};
-  }
-  std::string text = "\"role\":\"assistant\",\"content\":";
-  append_json_string(text, turn.text);
-  chat.add_message(text + ",\"tool_calls\":[" + turn.tool_calls + "]");
+  turn.end(chat);
+  if (spoken.any) chat.add_text(role, spoken.text);
   return {};
 }
 
@@ -118,8 +107,57 @@ Status add_messages(const FieldReader& fields, ChatBody& chat) {
   return index > 0 ? Status() : invalid_argument("must hold at least one message", "messages");
 }
 
-// Thoughts are a matter of the model's template: its switch is chat_template_kwargs.
-Status check_thinking(const FieldReader& fields) {
+// {name, description, input_schema} as a chat's tool; those that Anthropic's own servers run have a type.
+Status add_tools(const FieldReader& fields, ChatBody& chat) {
+  const auto tools = fields.find("tools");
+  if (!tools) return {};
+  if (!tools->is_array()) return invalid_argument("must be a list, got " + describe_type(*tools), "tools");
+  std::string list;
+  std::size_t index = 0;
+  for (const element value : array_of(*tools)) {
+    const std::string path = "tools[" + std::to_string(index++) + "]";
+    if (!value.is_object()) return invalid_argument("must be an object, got " + describe_type(value), path);
+    const FieldReader tool(object_of(value), path + ".");
+    const auto type = tool.find("type");
+    if (type && !(type->is_string() && string_of(*type) == "custom")) {
+      return invalid_argument("not supported other than custom: " + simdjson::minify(*type), tool.path("type"));
+    }
+    LEVADA_ASSIGN_OR_RETURN(const std::string name, required_text(tool, "name"));
+    const auto schema = tool.find("input_schema");
+    if (schema && !schema->is_object()) {
+      return invalid_argument("must be an object, got " + describe_type(*schema), tool.path("input_schema"));
+    }
+    list += (list.empty() ? "" : ",") + function_tool_json({name, tool.find("description"), schema, {}});
+  }
+  chat.set("tools", "[" + list + "]");
+  return {};
+}
+
+Status add_tool_choice(const FieldReader& fields, ChatBody& chat) {
+  const auto value = fields.find("tool_choice");
+  if (!value) return {};
+  if (!value->is_object()) return invalid_argument("must be an object, got " + describe_type(*value), "tool_choice");
+  FieldReader choice(object_of(*value), "tool_choice.");
+  LEVADA_ASSIGN_OR_RETURN(const std::string type, required_text(choice, "type"));
+  bool one = false;
+  choice.boolean("disable_parallel_tool_use", &one);
+  LEVADA_RETURN_IF_ERROR(choice.status());
+  if (one) chat.set("parallel_tool_calls", "false");
+  if (type == "tool") {
+    LEVADA_ASSIGN_OR_RETURN(const std::string name, required_text(choice, "name"));
+    chat.set("tool_choice", named_choice_json(name));
+    return {};
+  }
+  if (type != "auto" && type != "any" && type != "none") {
+    return invalid_argument("must be auto, any, tool or none, got '" + type + "'", "tool_choice.type");
+  }
+  chat.set_text("tool_choice", type == "any" ? "required" : type);
+  return {};
+}
+
+// How long the model thinks is a matter of the model; whether it does, of its template, whose usual switch is this one.
+// The client's own chat_template_kwargs win.
+Status add_thinking(const ModelContext& model, const FieldReader& fields, ChatBody& chat) {
   const auto thinking = fields.find("thinking");
   if (!thinking) return {};
   if (!thinking->is_object()) {
@@ -127,16 +165,25 @@ Status check_thinking(const FieldReader& fields) {
   }
   LEVADA_ASSIGN_OR_RETURN(const std::string type,
                           required_text(FieldReader(object_of(*thinking), "thinking."), "type"));
-  if (type == "disabled") return {};
-  return invalid_argument("not supported: '" + type + "'; send the template's switch in chat_template_kwargs",
-                          "thinking.type");
+  const bool enabled = type == "enabled", disabled = type == "disabled";
+  if (!enabled && !disabled && type != "adaptive") {
+    return invalid_argument("must be enabled, disabled or adaptive, got '" + type + "'", "thinking.type");
+  }
+  if (enabled && !model.replies.reasoning) {
+    return invalid_argument("the served model does not think", "thinking.type");
+  }
+  if ((enabled || disabled) && !fields.find("chat_template_kwargs")) {
+    chat.set("chat_template_kwargs", std::string("{\"enable_thinking\":") + (enabled ? "true" : "false") + "}");
+  }
+  return {};
 }
 
 Result<CallSpec> parse(const ParseContext& context, const FieldReader& fields) {
   ChatBody chat;
   LEVADA_RETURN_IF_ERROR(add_messages(fields, chat));
-  LEVADA_RETURN_IF_ERROR(refuse_tools(fields));
-  LEVADA_RETURN_IF_ERROR(check_thinking(fields));
+  LEVADA_RETURN_IF_ERROR(add_tools(fields, chat));
+  LEVADA_RETURN_IF_ERROR(add_tool_choice(fields, chat));
+  LEVADA_RETURN_IF_ERROR(add_thinking(context.model, fields, chat));
   chat.copy(fields, "stop_sequences", "stop");
   chat.copy(fields, "max_tokens", "max_tokens");
   chat.copy_common(fields);
@@ -150,6 +197,7 @@ Result<CallSpec> parse_messages(const ParseContext& context, simdjson::dom::obje
   if (!fields.find("max_tokens")) return invalid_argument("is missing", "max_tokens");
   LEVADA_ASSIGN_OR_RETURN(CallSpec call, parse(context, fields));
   call.dialect = Dialect::kMessages;
+  call.call_ids = "toolu_" + context.new_id();
   if (!fields.find("rid")) call.id = call.members.front().rid = "msg_" + context.new_id();
   return call;
 }

@@ -12,6 +12,7 @@
 
 #include "core/model_info.h"
 #include "grammar/compiler.h"
+#include "serve/openai_compat.h"
 #include "serve/reply_form.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -28,6 +29,8 @@ struct ModelContext {
   grammar::Compiler* grammars = nullptr;  // null: no answer has a form
   ReplyStyle replies;
   std::function<Status(std::int32_t prompt_tokens)> check_fits;
+  OpenAiCompat compat = OpenAiCompat::kNone;
+  bool normalize_tool_choice = false;
   std::int64_t max_batch_prompts = 1024;
   bool return_hidden_states = false;                    // requests may ask for them
   std::optional<std::int64_t> chat_default_max_tokens;  // none: the rest of the context

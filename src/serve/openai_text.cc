@@ -1,5 +1,7 @@
 #include "serve/openai_text.h"
 
+#include <algorithm>
+
 #include "serve/json_text.h"
 
 namespace levada::serve {
@@ -35,17 +37,30 @@ void append_openai_finish(const std::optional<core::Finish>& finish, std::string
   append_matched(*finish, out);
 }
 
-void append_usage(const std::vector<AnswerFold>& folds, std::size_t choices, std::string& out) {
-  std::int64_t prompt = 0, cached = 0, completion = 0;
+std::int64_t reasoning_tokens(const std::optional<ReasoningTokens>& tags, const AnswerFold& fold) {
+  if (!tags) return 0;
+  const auto& ids = fold.token_ids;
+  const auto begin = tags->open ? ids.begin() : std::find(ids.begin(), ids.end(), tags->begin);
+  const auto end = std::find(begin, ids.end(), tags->end);
+  return end - begin + (end == ids.end() ? 0 : 1);
+}
+
+void append_usage(const std::vector<AnswerFold>& folds, std::size_t choices, const UsageForm& form, std::string& out) {
+  std::int64_t prompt = 0, cached = 0, completion = 0, reasoning = 0;
   for (std::size_t member = 0; member < folds.size(); ++member) {
     completion += folds[member].completion_tokens;
+    reasoning += reasoning_tokens(form.reasoning, folds[member]);
     if (member % choices != 0) continue;
     prompt += folds[member].prompt_tokens;
     cached += folds[member].cached_tokens;
   }
   out += "{\"prompt_tokens\":" + std::to_string(prompt) + ",\"completion_tokens\":" + std::to_string(completion) +
          ",\"total_tokens\":" + std::to_string(prompt + completion) +
-         ",\"prompt_tokens_details\":{\"cached_tokens\":" + std::to_string(cached) + "}}";
+         ",\"prompt_tokens_details\":{\"cached_tokens\":" + std::to_string(cached) + "}";
+  if (form.compat == OpenAiCompat::kKimi) out += ",\"cached_tokens\":" + std::to_string(cached);
+  const bool details = form.reasoning || form.compat == OpenAiCompat::kGlm;
+  if (details) out += ",\"completion_tokens_details\":{\"reasoning_tokens\":" + std::to_string(reasoning) + "}";
+  out += '}';
 }
 
 }  // namespace levada::serve

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,11 @@ namespace levada::serve {
 std::string openai_head(const CallSpec& call, const char* object, std::int64_t created_unix_s);
 // "finish_reason":…,"matched_stop":…; `called`: it stopped after tool calls
 void append_openai_finish(const std::optional<core::Finish>& finish, std::string& out, bool called = false);
-// {"prompt_tokens":…}: sums over the members, but over each prompt once, however many choices it has.
-void append_usage(const std::vector<AnswerFold>& folds, std::size_t choices, std::string& out);
+// The answer's tokens of reasoning, its tags among them; 0 if the model's tags are no single tokens.
+std::int64_t reasoning_tokens(const std::optional<ReasoningTokens>& tags, const AnswerFold& fold);
+// {"prompt_tokens":…}: sums over the members, but over each prompt once, however many choices it has. Where the model has
+// tags, or in GLM's form, completion_tokens_details tells how much of it was reasoning; Kimi's form has cached_tokens.
+void append_usage(const std::vector<AnswerFold>& folds, std::size_t choices, const UsageForm& form, std::string& out);
 // The matched stop token or string as JSON; null if neither.
 void append_matched(const core::Finish& finish, std::string& out);
 

@@ -35,6 +35,11 @@ void describe(OptionTable& table, Options& options) {
       .add("openai_chat_default_max_tokens", &options.openai_chat_default_max_tokens,
            "output limit of chats that name none; 0: what is left of the context")
       .range(0, 1 << 30);
+  table.add(
+      "openai_compat", &options.openai_compat,
+      "usage as clients of other makers know it: kimi (cached_tokens), glm (reasoning tokens in every answer), none");
+  table.add("openai_normalize_tool_choice", &options.openai_normalize_tool_choice,
+            "chat's tool_choice may be spelt as in other dialects: any, {type: tool, name}, {type: auto}, ...");
   table.add("health_timeout_s", &options.health_timeout_s, "seconds until /health_generate gives up").range(1, 3600);
 }
 
@@ -46,6 +51,7 @@ Status check_options(const Options& options) {
       return invalid_argument("must be printable ASCII without blanks: no client could send this one", kKeyNames[i]);
     }
   }
+  LEVADA_RETURN_IF_ERROR(openai_compat_of(options.openai_compat).status());
   return reply_style(options.tool_call_parser, options.reasoning_parser, nullptr).status();
 }
 
@@ -61,6 +67,13 @@ std::vector<std::pair<std::string, std::string>> arguments_of(const OptionTable&
     arguments.emplace_back(option.name(), std::move(value));
   }
   return arguments;
+}
+
+Result<OpenAiCompat> openai_compat_of(const std::string& name) {
+  if (name == "none") return OpenAiCompat::kNone;
+  if (name == "kimi") return OpenAiCompat::kKimi;
+  if (name == "glm") return OpenAiCompat::kGlm;
+  return invalid_argument("must be none, kimi or glm, got '" + name + "'", "openai_compat");
 }
 
 http::ServerOptions http_options(const Options& options) {

@@ -11,6 +11,7 @@
 
 #include "base/options.h"
 #include "http/server.h"
+#include "serve/openai_compat.h"
 
 namespace levada::serve {
 
@@ -27,6 +28,8 @@ struct Options {
   std::int64_t max_batch_prompts = 1024;            // prompts in one call
   bool enable_return_hidden_states = false;         // off: return_hidden_states is refused
   std::int64_t openai_chat_default_max_tokens = 0;  // of chats that name no limit; 0: the rest of the context
+  std::string openai_compat = "none";               // whose form of usage clients expect: none, kimi, glm
+  bool openai_normalize_tool_choice = false;        // other dialects' spellings of tool_choice count, too
   std::int64_t health_timeout_s = 20;               // /health_generate answers 503 after this long
 };
 
@@ -34,6 +37,9 @@ void describe(OptionTable& table, Options& options);
 
 // kInvalidArgument for a key that no client could send: a header carries printable ASCII, and blanks end the key.
 Status check_options(const Options& options);
+
+// kInvalidArgument names what there is.
+Result<OpenAiCompat> openai_compat_of(const std::string& name);
 
 // Every option of a table by name, its value as JSON and its keys masked, for ServerFacts::arguments.
 std::vector<std::pair<std::string, std::string>> arguments_of(const OptionTable& table);

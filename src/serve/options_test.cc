@@ -23,12 +23,17 @@ TEST(Options, EachIsSetByNameAndBadValuesAreRefused) {
                                                         {"max_batch_prompts", "3"},
                                                         {"enable_return_hidden_states", "true"},
                                                         {"openai_chat_default_max_tokens", "77"},
+                                                        {"openai_compat", "kimi"},
+                                                        {"openai_normalize_tool_choice", "true"},
                                                         {"health_timeout_s", "4"}};
   for (const auto& [name, value] : values) EXPECT_TRUE(table.set("serve", name, value).ok()) << name;
   EXPECT_EQ(table.options().size(), std::size(values)) << "an option without a test";
   EXPECT_EQ(options.chat_template, "t.jinja");
   EXPECT_EQ(options.max_batch_prompts, 3);
   EXPECT_TRUE(check_options(options).ok());
+  options.openai_compat = "acme";
+  EXPECT_EQ(check_options(options).field(), "openai_compat");
+  options.openai_compat = "glm";
   options.reasoning_parser = "aloud";
   EXPECT_EQ(check_options(options).field(), "reasoning_parser");
   options.tool_call_parser = "smoke";

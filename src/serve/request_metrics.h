@@ -2,7 +2,7 @@
 // Owner: Api.
 // Thread: the I/O thread (the series themselves may be read from any).
 // Invariant: every counted request adds one to num_requests_total, and one that ends badly one to the abort counter.
-// Names are SGLang's; all but the abort counter carry the label is_streaming.
+// Names are SGLang's; those of ended requests carry the label is_streaming.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +27,10 @@ class RequestMetrics {
  private:
   struct Series {
     Counter *requests, *prompt_tokens, *generation_tokens, *cached_tokens;
-    Histogram *first_token_s, *inter_token_s, *latency_s;
+    Histogram *first_token_s, *inter_token_s, *per_token_s, *latency_s;
   };
   Series by_mode_[2];
-  Counter* aborted_;
+  Counter *prefill_compute_, *prefill_cache_, *decode_, *aborted_;
 };
 
 }  // namespace levada::serve

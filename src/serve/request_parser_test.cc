@@ -190,7 +190,6 @@ TEST_F(Border, WhatWouldChangeTheAnswerSilentlyIsRefusedByName) {
       {kCompletion, "tools", "[{}]", "[]"},
       {kCompletion, "functions", "[{}]", "null"},
       {kCompletion, "top_logprobs", "2", "0"},
-      {kCompletion, "best_of", "2", "1"},
       {kCompletion, "suffix", "\"x\"", "\"\""},
       {kCompletion, "messages", R"([{"role":"user"}])", "[]"},
       {kCompletion, "max_new_tokens", "3", "null"},
@@ -220,6 +219,18 @@ TEST_F(Border, WhatWouldChangeTheAnswerSilentlyIsRefusedByName) {
   EXPECT_EQ(chat(R"(,"stream":true,"stream_options":{"continuous_usage_stats":true})").status().field(),
             "stream_options.continuous_usage_stats");
   EXPECT_THAT(chat(R"(,"best_of":2)").status().message(), ::testing::EndsWith("best_of other than 1"));
+}
+
+TEST_F(Border, BestOfMakesMoreChoicesThanItTells) {
+  const auto call = completion(R"("prompt":["x","y"],"n":2,"best_of":3)");
+  ASSERT_TRUE(call.ok()) << call.status().to_string();
+  EXPECT_EQ(call->members.size(), 6u);
+  EXPECT_EQ(call->best, 2u);
+  EXPECT_TRUE(call->only_ranked) << "log probabilities that nobody asked for aren't told";
+  EXPECT_FALSE(completion(R"("prompt":"x","best_of":3,"logprobs":0)")->only_ranked);
+  EXPECT_EQ(completion(R"("prompt":"x","n":2,"best_of":2,"stream":true)")->best, 0u);
+  EXPECT_EQ(completion(R"("prompt":"x","n":2,"best_of":1)").status().field(), "best_of");
+  EXPECT_EQ(completion(R"("prompt":"x","best_of":2,"stream":true)").status().field(), "best_of");
 }
 
 TEST_F(Border, FieldsThatAskForNothingAndUnknownFieldsNeverFail) {

@@ -7,7 +7,6 @@ namespace levada::serve {
 
 namespace {
 
-constexpr std::int64_t kMaxChoices = 128;
 constexpr std::int64_t kMaxChatTop = 20, kMaxCompletionTop = 5;
 constexpr std::size_t kMaxBiases = 1024;
 constexpr double kMaxBias = 100;

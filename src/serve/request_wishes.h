@@ -11,6 +11,8 @@
 
 namespace levada::serve {
 
+inline constexpr std::int64_t kMaxChoices = 128;
+
 // n: 1 to 128.
 std::size_t read_choices(FieldReader& fields);
 // logprobs and top_logprobs of chat, 0 to 20.

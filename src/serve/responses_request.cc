@@ -15,17 +15,11 @@ constexpr Renamed kRenamed[] = {{"max_tokens", "max_output_tokens"},
                                 {"response_format", "text.format"},
                                 {"messages", "input"}};
 
-Status add_call(const FieldReader& item, ChatBody& chat) {
+Status add_call(const FieldReader& item, AssistantTurn& turn) {
   LEVADA_ASSIGN_OR_RETURN(const std::string id, required_text(item, "call_id"));
   LEVADA_ASSIGN_OR_RETURN(const std::string name, required_text(item, "name"));
   LEVADA_ASSIGN_OR_RETURN(const std::string arguments, required_text(item, "arguments"));
-  std::string message = R"("role":"assistant","content":"","tool_calls":[{"type":"function","id":)";
-  append_json_string(message, id);
-  message += ",\"function\":{\"name\":";
-  append_json_string(message, name);
-  message += ",\"arguments\":";
-  append_json_string(message, arguments);
-  chat.add_message(message + "}}]");
+  turn.add_call(id, name, arguments);
   return {};
 }
 
@@ -38,22 +32,28 @@ Status add_call_output(const FieldReader& item, ChatBody& chat) {
   return {};
 }
 
-Status add_item(element value, const std::string& path, ChatBody& chat) {
+// The assistant's text and the calls that follow it are one turn.
+Status add_item(element value, const std::string& path, AssistantTurn& turn, ChatBody& chat) {
   if (!value.is_object()) return invalid_argument("must be an object, got " + describe_type(value), path);
   const FieldReader item(object_of(value), path + ".");
   std::string type = "message";
   if (item.find("type")) {
     LEVADA_ASSIGN_OR_RETURN(type, required_text(item, "type"));
   }
-  if (type == "function_call") return add_call(item, chat);
-  if (type == "function_call_output") return add_call_output(item, chat);
   if (type == "reasoning") return {};  // templates drop the thoughts of earlier turns
+  if (type == "function_call") return add_call(item, turn);
+  turn.end(chat);
+  if (type == "function_call_output") return add_call_output(item, chat);
   if (type != "message") return invalid_argument("not supported: an item of type '" + type + "'", item.path("type"));
   LEVADA_ASSIGN_OR_RETURN(const std::string role, required_text(item, "role"));
   const auto content = item.find("content");
   if (!content) return invalid_argument("is missing", item.path("content"));
   LEVADA_ASSIGN_OR_RETURN(const std::string text, text_of_content(*content, item.path("content"), kTextTypes));
-  chat.add_text(role, text);
+  if (role == "assistant") {
+    turn.add_text(text);
+  } else {
+    chat.add_text(role, text);
+  }
   return {};
 }
 
@@ -72,10 +72,48 @@ Status add_input(const FieldReader& fields, ChatBody& chat) {
     return invalid_argument("must be a string or a list of items, got " + describe_type(*input), "input");
   }
   std::size_t index = 0;
+  AssistantTurn turn;
   for (const element item : array_of(*input)) {
-    LEVADA_RETURN_IF_ERROR(add_item(item, "input[" + std::to_string(index++) + "]", chat));
+    LEVADA_RETURN_IF_ERROR(add_item(item, "input[" + std::to_string(index++) + "]", turn, chat));
   }
+  turn.end(chat);
   return index > 0 ? Status() : invalid_argument("must hold at least one item", "input");
+}
+
+// {type: "function", name, description, parameters} as a chat's tool; the others run on OpenAI's own servers.
+Status add_tools(const FieldReader& fields, ChatBody& chat) {
+  const auto tools = fields.find("tools");
+  if (!tools) return {};
+  if (!tools->is_array()) return invalid_argument("must be a list, got " + describe_type(*tools), "tools");
+  std::string list;
+  std::size_t index = 0;
+  for (const element value : array_of(*tools)) {
+    const std::string path = "tools[" + std::to_string(index++) + "]";
+    if (!value.is_object()) return invalid_argument("must be an object, got " + describe_type(value), path);
+    const FieldReader tool(object_of(value), path + ".");
+    LEVADA_ASSIGN_OR_RETURN(const std::string type, required_text(tool, "type"));
+    if (type != "function") return invalid_argument("must be function, got '" + type + "'", tool.path("type"));
+    LEVADA_ASSIGN_OR_RETURN(const std::string name, required_text(tool, "name"));
+    list += (list.empty() ? "" : ",") +
+            function_tool_json({name, tool.find("description"), tool.find("parameters"), tool.find("strict")});
+  }
+  chat.set("tools", "[" + list + "]");
+  return {};
+}
+
+Status add_tool_choice(const FieldReader& fields, ChatBody& chat) {
+  chat.copy(fields, "parallel_tool_calls", "parallel_tool_calls");
+  const auto value = fields.find("tool_choice");
+  if (!value || !value->is_object()) {
+    chat.copy(fields, "tool_choice", "tool_choice");
+    return {};
+  }
+  const FieldReader choice(object_of(*value), "tool_choice.");
+  LEVADA_ASSIGN_OR_RETURN(const std::string type, required_text(choice, "type"));
+  if (type != "function") return invalid_argument("must be function, got '" + type + "'", choice.path("type"));
+  LEVADA_ASSIGN_OR_RETURN(const std::string name, required_text(choice, "name"));
+  chat.set("tool_choice", named_choice_json(name));
+  return {};
 }
 
 // text.format {type: "json_schema", name, schema, …} is a chat's response_format with the rest in "json_schema".
@@ -142,6 +180,7 @@ std::string repeated(const FieldReader& fields) {
                                 {"top_p", "1.0"},
                                 {"tool_choice", "\"auto\""},
                                 {"tools", "[]"},
+                                {"parallel_tool_calls", "true"},
                                 {"reasoning", R"({"effort":null,"summary":null})"},
                                 {"text", R"({"format":{"type":"text"}})"}};
   std::string out;
@@ -150,8 +189,7 @@ std::string repeated(const FieldReader& fields) {
     out += "\"" + std::string(field.name) + "\":" + (value ? simdjson::minify(*value) : std::string(field.otherwise)) +
            ',';
   }
-  return out +
-         R"("parallel_tool_calls":true,"previous_response_id":null,"store":false,"user":null,"truncation":"disabled",)";
+  return out + R"("previous_response_id":null,"store":false,"user":null,"truncation":"disabled",)";
 }
 
 }  // namespace
@@ -161,7 +199,8 @@ Result<CallSpec> parse_responses(const ParseContext& context, simdjson::dom::obj
   ChatBody chat;
   LEVADA_RETURN_IF_ERROR(refuse_unserved(fields));
   LEVADA_RETURN_IF_ERROR(add_input(fields, chat));
-  LEVADA_RETURN_IF_ERROR(refuse_tools(fields));
+  LEVADA_RETURN_IF_ERROR(add_tools(fields, chat));
+  LEVADA_RETURN_IF_ERROR(add_tool_choice(fields, chat));
   LEVADA_RETURN_IF_ERROR(add_format(fields, chat));
   LEVADA_RETURN_IF_ERROR(add_reasoning(fields, chat));
   chat.copy(fields, "max_output_tokens", "max_tokens");

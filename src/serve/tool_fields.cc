@@ -103,9 +103,31 @@ Result<std::vector<Listed>> read_list(const FieldReader& fields) {
   return list;
 }
 
-Result<Choice> read_choice(const FieldReader& fields) {
+// "any", {type: auto | none | required | any}, {type: function | tool, name}: what Anthropic's and the responses' clients
+// send. nullopt: none of them.
+std::optional<Choice> normalized(element value) {
+  std::string_view word = value.is_string() ? string_of(value) : std::string_view();
+  if (value.is_object()) {
+    const FieldReader choice(object_of(value));
+    const auto type = choice.find("type"), name = choice.find("name");
+    if (!type || !type->is_string()) return std::nullopt;
+    word = string_of(*type);
+    if ((word == "function" || word == "tool") && name && name->is_string()) {
+      return Choice{Choice::kNamed, std::string(string_of(*name))};
+    }
+  }
+  if (word == "auto") return Choice{};
+  if (word == "none") return Choice{Choice::kNone, {}};
+  if (word == "required" || word == "any") return Choice{Choice::kRequired, {}};
+  return std::nullopt;
+}
+
+Result<Choice> read_choice(const FieldReader& fields, bool normalize) {
   const auto value = fields.find("tool_choice");
   if (!value) return Choice{};
+  if (normalize) {
+    if (const auto choice = normalized(*value)) return *choice;
+  }
   if (value->is_object()) {
     const FieldReader choice(object_of(*value), fields.path("tool_choice") + ".");
     LEVADA_ASSIGN_OR_RETURN(FieldReader function, object_field(choice, "function"));
@@ -156,8 +178,8 @@ GuideWish forced_calls(const std::vector<Listed>& tools, reply::CallFormat forma
 
 }  // namespace
 
-Result<ToolWish> read_tools(const FieldReader& fields, reply::CallFormat format) {
-  LEVADA_ASSIGN_OR_RETURN(const Choice choice, read_choice(fields));
+Result<ToolWish> read_tools(const FieldReader& fields, const ToolRules& rules) {
+  LEVADA_ASSIGN_OR_RETURN(const Choice choice, read_choice(fields, rules.normalize_choice));
   ToolWish wish;
   if (choice.kind == Choice::kNone) {
     const auto tools = fields.find("tools");
@@ -184,7 +206,7 @@ Result<ToolWish> read_tools(const FieldReader& fields, reply::CallFormat format)
     }
   }
   if (choice.kind != Choice::kAuto) {
-    wish.forced = forced_calls(listed, format, choice.kind == Choice::kNamed || !parallel);
+    wish.forced = forced_calls(listed, rules.format, choice.kind == Choice::kNamed || !parallel);
   }
   return wish;
 }

@@ -21,6 +21,11 @@ struct ToolWish {
   std::optional<GuideWish> forced;  // the answer is nothing but calls
 };
 
-Result<ToolWish> read_tools(const FieldReader& fields, reply::CallFormat format);
+struct ToolRules {
+  reply::CallFormat format;       // how the model writes calls
+  bool normalize_choice = false;  // --openai-normalize-tool-choice: other dialects' spellings of tool_choice count, too
+};
+
+Result<ToolWish> read_tools(const FieldReader& fields, const ToolRules& rules);
 
 }  // namespace levada::serve

@@ -29,7 +29,7 @@ constexpr std::string_view kOnlyNull = "null";
 
 constexpr Unserved kUnserved[] = {
     // Several answers, their probabilities.
-    {"best_of", kOpenAi, {"1"}},
+    {"best_of", kChat, {"1"}},
     {"use_beam_search", kOpenAi},
     {"top_logprobs", kCompletion, {}, "logprobs"},
     {"prompt_logprobs", kOpenAi, {kOnlyNull}},
@@ -45,11 +45,6 @@ constexpr Unserved kUnserved[] = {
     // Constrained output.
     {"json_schema", kOpenAi, {}, "response_format"},
     {"structural_tag", kOpenAi, {}, "response_format"},
-    {"structured_outputs", kOpenAi},
-    {"guided_json", kOpenAi},
-    {"guided_regex", kOpenAi},
-    {"guided_choice", kOpenAi},
-    {"guided_grammar", kOpenAi},
     // Sampling.
     {"stop_regex", kSampling},
     {"bad_words", kOpenAi},

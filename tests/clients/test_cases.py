@@ -68,6 +68,22 @@ def test_b37_empty_stop_is_refused_and_null_and_none_mean_none(url):
         assert post(url, "/v1/completions", {**body, "stop": stop}).json()["choices"][0]["text"] == plain
 
 
+def test_b39_usage_of_streamed_choices_is_one_chunk_that_counts_the_prompt_once(url):
+    body = {"messages": QUESTION, "max_tokens": 9, "temperature": 1, "seed": 4}
+    alone = [post(url, "/v1/chat/completions", {**body, "seed": seed}).json()["usage"] for seed in (4, 5, 6)]
+    events, done = sse(post(url, "/v1/chat/completions", {**body, "n": 3, "stream": True,
+                                                          "stream_options": {"include_usage": True}}))
+    told = [event for event in events if event["usage"] is not None]
+    assert done and told == events[-1:] and told[0]["choices"] == [], "one chunk, after all finishes"
+    usage = told[0]["usage"]
+    assert usage["prompt_tokens"] == alone[0]["prompt_tokens"]
+    assert usage["completion_tokens"] == sum(one["completion_tokens"] for one in alone)
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+    assert 0 <= usage["prompt_tokens_details"]["cached_tokens"] <= usage["prompt_tokens"]
+    events, done = sse(post(url, "/v1/chat/completions", {**body, "n": 3, "stream": True}))
+    assert done and not any("usage" in event for event in events), "not unless it is asked for"
+
+
 @pytest.mark.parametrize("path, body, status, param", [
     ("/v1/completions", '{"prompt": [999999]}', 400, "prompt"),
     ("/v1/completions", '{"prompt": [-1]}', 400, "prompt"),

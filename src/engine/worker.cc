@@ -104,7 +104,10 @@ Worker::~Worker() {
 void Worker::set_result_sink(std::function<void(core::StepResult)> sink) {
   LEVADA_CHECK(!impl_->thread.joinable(), "the sink is set once");
   impl_->sink = std::move(sink);
-  impl_->thread = Thread("levada-worker", [impl = impl_.get()] { impl->run(); });
+  impl_->thread = Thread("levada-worker", [impl = impl_.get()] {
+    impl->model->settle_thread();
+    impl->run();
+  });
   if (impl_->model->runs_ahead()) {
     impl_->delivery = Thread("levada-tokens", [impl = impl_.get()] { impl->run_delivery(); });
   }

@@ -84,7 +84,7 @@ struct ThreadPool::Impl {
   std::int64_t grain = 1;
   Thunk thunk = nullptr;
   void* body = nullptr;
-  std::vector<int> cores;       // of the workers, if they are pinned
+  std::vector<int> cores;       // of all threads, if they are pinned
   std::vector<Thread> workers;  // last: joined while the fields above still live
 
   // Also when a pool fails to start its last thread: the ones before it go.
@@ -148,10 +148,10 @@ ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
   LEVADA_CHECK(threads >= 1 && threads <= 1024, "a pool has 1 to 1024 threads");
   const std::vector<int> allowed = allowed_cores();
   const auto count = static_cast<std::size_t>(threads);
-  if (count <= allowed.size()) impl_->cores.assign(allowed.begin() + 1, allowed.begin() + threads);
+  if (threads > 1 && count <= allowed.size()) impl_->cores.assign(allowed.begin(), allowed.begin() + threads);
   for (std::size_t i = 1; i < count; ++i) {
     impl_->workers.emplace_back("levada-kernels", [impl = impl_.get(), i] {
-      if (!impl->cores.empty()) pin_to(impl->cores[i - 1]);
+      if (!impl->cores.empty()) pin_to(impl->cores[i]);
       impl->work();
     });
   }
@@ -159,7 +159,11 @@ ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
 
 ThreadPool::~ThreadPool() = default;
 
-const std::vector<int>& ThreadPool::pinned_cores() const { return impl_->cores; }
+const std::vector<int>& ThreadPool::cores() const { return impl_->cores; }
+
+void ThreadPool::pin_caller() {
+  if (!impl_->cores.empty()) pin_to(impl_->cores.front());
+}
 
 int ThreadPool::threads() const { return static_cast<int>(impl_->workers.size()) + 1; }
 

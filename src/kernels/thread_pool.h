@@ -2,8 +2,8 @@
 // Owner: one per engine worker, injected into Context.
 // Thread: parallel_for from one thread at a time.
 // Invariant: thread 0 is the caller; workers sleep when idle (a short bounded spin first, no busy waiting). Each has a core
-// of those that the maker of the pool may use, the first one being left to the caller, which is not pinned; where there
-// are fewer cores than threads nobody is. Splitting never changes a result: each output element is computed by one thread
+// of those that the maker of the pool may use, the caller the first one if it asks; where there are fewer cores than
+// threads nobody has one. Splitting never changes a result: each output element is computed by one thread
 // in a fixed order.
 #pragma once
 
@@ -21,8 +21,11 @@ class ThreadPool {
   explicit ThreadPool(int threads);
   ~ThreadPool();
   int threads() const;
-  // Of workers 1, 2, …; empty if they are not pinned.
-  const std::vector<int>& pinned_cores() const;
+  // Of thread 0, if it asks, and of workers 1, 2, …; empty if they are not pinned.
+  const std::vector<int>& cores() const;
+  // Pins the calling thread to the first core: one that calls parallel_for all its life. On another's core it would keep
+  // that worker from running.
+  void pin_caller();
   // Calls body(begin, end) over a partition of [0, count) whose borders are multiples of `grain`; returns when all are
   // done. Work of at most one grain runs on the caller without waking anybody. body must not throw and must not call
   // parallel_for of the same pool.

@@ -63,26 +63,34 @@ std::vector<int> cores_of_this_thread() {
   return cores;
 }
 
-TEST(ThreadPool, EachWorkerHasACoreOfTheMakersAndTheCallerKeepsItsOwn) {
+TEST(ThreadPool, EachWorkerHasACoreOfTheMakersAndTheCallerOneIfItAsks) {
   const std::vector<int> allowed = cores_of_this_thread();
   if (allowed.size() < 2) GTEST_SKIP() << "one core";
   ThreadPool pool(2);
-  EXPECT_EQ(pool.pinned_cores(), std::vector<int>{allowed[1]});
-  std::atomic<int> inside{0};
-  std::vector<int> on_worker;
-  const auto caller = std::this_thread::get_id();
-  pool.parallel_for(2, 1, [&](std::int64_t, std::int64_t) {
-    ++inside;
-    while (inside.load() < 2) std::this_thread::yield();  // so that both threads take one
-    if (std::this_thread::get_id() != caller) on_worker = cores_of_this_thread();
-  });
-  EXPECT_EQ(on_worker, pool.pinned_cores());
-  EXPECT_EQ(cores_of_this_thread(), allowed);
+  EXPECT_EQ(pool.cores(), (std::vector<int>{allowed[0], allowed[1]}));
+  std::vector<int> on_worker, on_caller;
+  std::thread([&] {
+    std::atomic<int> inside{0};
+    const auto caller = std::this_thread::get_id();
+    pool.parallel_for(2, 1, [&](std::int64_t, std::int64_t) {
+      ++inside;
+      while (inside.load() < 2) std::this_thread::yield();  // so that both threads take one
+      if (std::this_thread::get_id() != caller) on_worker = cores_of_this_thread();
+    });
+    EXPECT_EQ(cores_of_this_thread(), allowed);
+    pool.pin_caller();
+    on_caller = cores_of_this_thread();
+  }).join();
+  EXPECT_EQ(on_worker, std::vector<int>{allowed[1]});
+  EXPECT_EQ(on_caller, std::vector<int>{allowed[0]});
 }
 
 TEST(ThreadPool, MoreThreadsThanCoresAreNotPinned) {
   const auto more = static_cast<int>(cores_of_this_thread().size()) + 1;
-  EXPECT_TRUE(ThreadPool(more).pinned_cores().empty());
+  ThreadPool pool(more);
+  EXPECT_TRUE(pool.cores().empty());
+  pool.pin_caller();
+  EXPECT_EQ(static_cast<int>(cores_of_this_thread().size()), more - 1);
 }
 
 TEST(ThreadPool, WorkersShareTheWork) {

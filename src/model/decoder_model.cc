@@ -70,8 +70,8 @@ class DecoderModel final : public Model {
     }
     if (!weights_.converted.empty()) name += ", weights converted: " + weights_.converted;
     name += ", " + std::to_string(parts_.host->pool.threads()) + " threads";
-    const std::vector<int>& cores = parts_.host->pool.pinned_cores();
-    if (!cores.empty()) name += ", all but the first pinned to cores";
+    const std::vector<int>& cores = parts_.host->pool.cores();
+    if (!cores.empty()) name += " pinned to cores";
     for (const int core : cores) name += " " + std::to_string(core);
     return name;
   }
@@ -80,6 +80,7 @@ class DecoderModel final : public Model {
   }
   Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) override;
   bool runs_ahead() const override { return false; }
+  void settle_thread() override { parts_.host->pool.pin_caller(); }
   std::vector<MemoryUse> memory() const override { return {{"weights", weights_.bytes}}; }
 
  private:

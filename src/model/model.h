@@ -101,6 +101,8 @@ class Model {
   virtual bool runs_ahead() const = 0;
   // `plan` and its arrays must outlive the Forward; not the tokens that sample() gave.
   virtual Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) = 0;
+  // Called by the thread that will begin every step from then on, which may be given a core of its own.
+  virtual void settle_thread() {}
   // Asked after a step that failed: the error that its device keeps, so that every later step will fail; else ok.
   virtual Status health() const { return {}; }
   // What the model holds of its device now, the pools it made left out; for the report at start-up.

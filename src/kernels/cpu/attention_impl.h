@@ -182,10 +182,10 @@ struct Attention {
     for (std::int64_t i = 0; i < width; i += V::kWidth) V::store(acc + i, V::mul(V::load(acc + i), factor));
   }
 
-  // acc[r] += sum over keys [begin, end), ascending, of weight * v, for R rows and C vectors from column on.
-  template <int R, int C>
-  [[gnu::always_inline]] void add_values(std::int64_t row, std::int64_t column, std::int64_t begin,
-                                         std::int64_t end) const {
+  // acc[r] += sum over keys [begin, end), ascending, of weight * values(key), for R rows and C vectors from column on.
+  template <int R, int C, class Values>
+  [[gnu::always_inline]] void add_values(std::int64_t row, std::int64_t column, std::int64_t begin, std::int64_t end,
+                                         const Values& values) const {
     V acc[R][C];
     float* out = part.acc + row * width + column;
 #pragma GCC unroll 8
@@ -196,7 +196,7 @@ struct Attention {
     for (std::int64_t j = begin; j < end; ++j) {
       V value[C];
 #pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) value[c] = V::load(v + j * width + column + c * V::kWidth);
+      for (int c = 0; c < C; ++c) value[c] = V::load(values(j) + column + c * V::kWidth);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         const V weight = V::set(scores[(row + r) * kBlockKeys + j]);
@@ -211,21 +211,76 @@ struct Attention {
     }
   }
 
-  template <int R>
-  void add_all_columns(std::int64_t row, std::int64_t begin, std::int64_t end) const {
+  template <int R, class Values>
+  void add_all_columns(std::int64_t row, std::int64_t begin, std::int64_t end, const Values& values) const {
     if (begin >= end) return;
     std::int64_t column = 0;
-    for (; column + 4 * V::kWidth <= width; column += 4 * V::kWidth) add_values<R, 4>(row, column, begin, end);
-    for (; column < width; column += V::kWidth) add_values<R, 1>(row, column, begin, end);
+    for (; column + 4 * V::kWidth <= width; column += 4 * V::kWidth) add_values<R, 4>(row, column, begin, end, values);
+    for (; column < width; column += V::kWidth) add_values<R, 1>(row, column, begin, end, values);
   }
 
   // Keys that all rows of a tile see are added together, the rest (the causal edge) row by row.
   void weigh(std::int64_t key, std::int64_t keys) const {
+    const auto widened = [this](std::int64_t j) __attribute__((always_inline)) { return v + j * width; };
     for_row_tiles<V::kTileRows>(rows, [&]<int R>(std::int64_t r) {
       const std::int64_t seen = visible(r, key, keys);
       const std::int64_t common = seen > 0 ? seen : 0;  // row r, the earliest, sees the fewest
-      add_all_columns<R>(r, 0, common);
-      for (std::int64_t i = r; i < r + R; ++i) add_all_columns<1>(i, common, visible(i, key, keys));
+      add_all_columns<R>(r, 0, common, widened);
+      for (std::int64_t i = r; i < r + R; ++i) add_all_columns<1>(i, common, visible(i, key, keys), widened);
+    });
+  }
+
+  // A lone query's heads fit one tile, which meets every key once: keys and values are widened on the way.
+  bool streams() const { return a.queries == 1 && rows <= V::kTileRows && width == a.width; }
+
+  template <class T>
+  void fetch(const T* row) const {
+    for (std::int64_t i = 0; i < a.width; i += 64 / std::int64_t{sizeof(T)}) __builtin_prefetch(row + i, 0, 2);
+  }
+
+  // Where the keys of a block lie.
+  void locate(std::int64_t key, std::int64_t keys, std::int64_t (&at)[kBlockKeys]) const {
+    Cursor cursor(a, key);
+    for (std::int64_t j = 0; j < keys; ++j, cursor.advance()) at[j] = cursor.offset();
+  }
+
+  // While a block is computed the next `more` keys are fetched, in step: memory takes a few dozen lines at a time.
+  template <int R, class T>
+  void stream_keys(std::int64_t key, std::int64_t keys, std::int64_t more) const {
+    const auto* const k_plane = static_cast<const T*>(a.k_plane);
+    const auto* const v_plane = static_cast<const T*>(a.v_plane);
+    std::int64_t at[kBlockKeys], next[kBlockKeys];
+    locate(key, keys, at);
+    locate(key + keys, more, next);
+    for (std::int64_t j = 0; j < keys; j += 4) {
+      FourRows<T> four;
+      for (std::int64_t i = 0; i < 4; ++i) four.row[i] = k_plane + at[j + i < keys ? j + i : keys - 1];
+      for (std::int64_t i = j; i < j + 4 && i < more; ++i) fetch(k_plane + next[i]);
+      __m128 sums[R];
+      dot_tile<V, R, T, false>(q, width, four, width, 0, sums);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) _mm_storeu_ps(scores + r * kBlockKeys + j, sums[r]);
+    }
+    for (int r = 0; r < R; ++r) softmax_row(r, keys);
+    add_all_columns<R>(
+        0, 0, keys, [&](std::int64_t j) __attribute__((always_inline)) {
+          if (j < more) fetch(v_plane + next[j]);
+          return v_plane + at[j];
+        });
+  }
+
+  template <class T>
+  void stream_span(std::int64_t begin, std::int64_t end) const {
+    const std::int64_t first = end - begin < kBlockKeys ? end - begin : kBlockKeys;
+    std::int64_t at[kBlockKeys];
+    locate(begin, first, at);
+    for (std::int64_t j = 0; j < first; ++j) fetch(static_cast<const T*>(a.k_plane) + at[j]);
+    for (std::int64_t j = 0; j < first; ++j) fetch(static_cast<const T*>(a.v_plane) + at[j]);
+    visit_tile<V::kTileRows>(0, rows, [&]<int R>(std::int64_t) {
+      for (std::int64_t key = begin; key < end; key += kBlockKeys) {
+        const std::int64_t keys = end - key < kBlockKeys ? end - key : kBlockKeys, left = end - key - keys;
+        stream_keys<R, T>(key, keys, left < kBlockKeys ? left : kBlockKeys);
+      }
     });
   }
 
@@ -235,6 +290,9 @@ struct Attention {
     const std::int64_t seen = a.first_position + a.queries;
     const std::int64_t span_end = (span + 1) * kSpanKeys;
     const std::int64_t end = seen < span_end ? seen : span_end;
+    if (streams()) {
+      return a.planes_are_bf16 ? stream_span<Bf16>(span * kSpanKeys, end) : stream_span<float>(span * kSpanKeys, end);
+    }
     for (std::int64_t key = span * kSpanKeys; key < end; key += kBlockKeys) {
       const std::int64_t keys = end - key < kBlockKeys ? end - key : kBlockKeys;
       load_keys(key, keys);

@@ -1,5 +1,6 @@
 // CpuOps::paged_attention: how the queries of a batch become tasks.
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "kernels/checks.h"
@@ -68,15 +69,23 @@ AttentionArgs args_at(const AttentionArgs& base, const PagedBatch& batch, std::s
   return args;
 }
 
-void add_tasks(Tasks& tasks, const KernelTable& table, const AttentionArgs& args) {
-  const std::int64_t spans = (args.first_position + args.queries + kSpanKeys - 1) / kSpanKeys;
-  if (args.queries > 1 || spans == 1) {
-    tasks.whole.push_back({.args = args});
+// All KV heads of the queries that `first`, the first head's arguments, are of. A lone query's spans come one after the
+// other with their heads side by side: as a token's heads lie in memory, so that whoever takes them reads in order.
+void add_tasks(Tasks& tasks, const KernelTable& table, std::span<const AttentionArgs> heads) {
+  const AttentionArgs& first = heads.front();
+  const std::int64_t spans = (first.first_position + first.queries + kSpanKeys - 1) / kSpanKeys;
+  if (first.queries > 1 || spans == 1) {
+    for (const AttentionArgs& args : heads) tasks.whole.push_back({.args = args});
     return;
   }
-  for (std::int64_t span = 0; span < spans; ++span) tasks.spans.push_back({tasks.cut.size(), span});
-  tasks.cut.push_back({.args = args, .spans = spans, .partial_first = tasks.partial_floats});
-  tasks.partial_floats += spans * table.partial_floats(args.group, args.width);
+  const std::size_t first_task = tasks.cut.size();
+  for (const AttentionArgs& args : heads) {
+    tasks.cut.push_back({.args = args, .spans = spans, .partial_first = tasks.partial_floats});
+    tasks.partial_floats += spans * table.partial_floats(args.group, args.width);
+  }
+  for (std::int64_t span = 0; span < spans; ++span) {
+    for (std::size_t head = 0; head < heads.size(); ++head) tasks.spans.push_back({first_task + head, span});
+  }
 }
 
 }  // namespace
@@ -89,12 +98,14 @@ void CpuOps::paged_attention(const TensorView& q, const PagedBatch& batch, const
   const std::int64_t block = std::max<std::int64_t>(1, kQueryRows / base.group);
 
   Tasks tasks;
+  std::vector<AttentionArgs> heads(static_cast<std::size_t>(k_plane.shape[2]));
   for (std::size_t s = 0; s < batch.rows.size(); ++s) {
     for (std::int64_t i = 0; i < batch.rows[s]; i += block) {
       const std::int64_t queries = std::min<std::int64_t>(block, batch.rows[s] - i);
-      for (std::int64_t head = 0; head < k_plane.shape[2]; ++head) {
-        add_tasks(tasks, table_, args_at(base, batch, s, i, queries, head));
+      for (std::size_t head = 0; head < heads.size(); ++head) {
+        heads[head] = args_at(base, batch, s, i, queries, static_cast<std::int64_t>(head));
       }
+      add_tasks(tasks, table_, heads);
     }
   }
   const auto scratch = [&](const AttentionArgs& args) {
@@ -107,15 +118,16 @@ void CpuOps::paged_attention(const TensorView& q, const PagedBatch& batch, const
     }
   });
   std::vector<float> partials(static_cast<std::size_t>(tasks.partial_floats));
-  pool_.parallel_for(static_cast<std::int64_t>(tasks.spans.size()), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t t = begin; t < end; ++t) {
-      const SpanTask& part = tasks.spans[static_cast<std::size_t>(t)];
-      const Task& task = tasks.cut[part.task];
-      float* partial =
-          partials.data() + task.partial_first + part.span * table_.partial_floats(task.args.group, task.args.width);
-      table_.attend_span(task.args, part.span, partial, scratch(task.args));
-    }
-  });
+  pool_.parallel_for(static_cast<std::int64_t>(tasks.spans.size()), k_plane.shape[2],
+                     [&](std::int64_t begin, std::int64_t end) {
+                       for (std::int64_t t = begin; t < end; ++t) {
+                         const SpanTask& part = tasks.spans[static_cast<std::size_t>(t)];
+                         const Task& task = tasks.cut[part.task];
+                         float* partial = partials.data() + task.partial_first +
+                                          part.span * table_.partial_floats(task.args.group, task.args.width);
+                         table_.attend_span(task.args, part.span, partial, scratch(task.args));
+                       }
+                     });
   for (const Task& task : tasks.cut) {
     table_.merge_spans(task.args, task.spans, partials.data() + task.partial_first, scratch(task.args));
   }

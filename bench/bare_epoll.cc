@@ -75,7 +75,7 @@ void BareEpoll::run() {
   std::map<int, Fd> clients;
   for (;;) {
     epoll_event ready[64];
-    const int count = ::epoll_wait(epoll_.get(), ready, 64, -1);
+    const int count = ::epoll_wait(epoll_.get(), ready, 64, streams_.empty() ? -1 : 0);
     for (int i = 0; i < count; ++i) {
       const int descriptor = ready[i].data.fd;
       if (descriptor == wake_.get()) return;
@@ -89,20 +89,33 @@ void BareEpoll::run() {
       watch(epoll_.get(), client.get());
       clients.emplace(client.get(), std::move(client));
     }
+    take_turn();
   }
 }
 
-bool BareEpoll::serve(int client) const {
+void BareEpoll::take_turn() {
+  for (Stream& stream : streams_) {
+    write_all(stream.client, one_);
+    if (--stream.events_left == 0) write_all(stream.client, kStreamEnd);
+  }
+  std::erase_if(streams_, [](const Stream& stream) { return stream.events_left == 0; });
+}
+
+bool BareEpoll::serve(int client) {
   char request[4096];
   const long got = ::recv(client, request, sizeof request, 0);
   if (got <= 0) return false;
   const std::string_view asked(request, static_cast<std::size_t>(got));
-  if (!asked.starts_with("GET /sse")) {
+  if (asked.starts_with("GET /hello")) {
     write_all(client, kAnswer);
     return true;
   }
-  const bool coalesced = asked.starts_with("GET /sse8");
   write_all(client, kStreamHead);
+  if (asked.starts_with("GET /turns")) {
+    streams_.push_back({client, events_});
+    return true;
+  }
+  const bool coalesced = asked.starts_with("GET /sse8");
   for (int i = 0; i < events_; i += coalesced ? 8 : 1) write_all(client, coalesced ? eight_ : one_);
   write_all(client, kStreamEnd);
   return true;

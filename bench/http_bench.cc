@@ -120,6 +120,7 @@ class HttpBench {
     add("hello", transport_.port(), get_request("/hello"), kAnswerEnd, transport, 5000, 1);
     add("health", whole_->port(), get_request("/health"), kAnswerEnd, io, 5000, 1);
     add("epoll_sse", epoll_.port(), get_request("/sse"), kStreamEnd, epoll, 160, kEventsPerStream);
+    add("epoll_sse_turns", epoll_.port(), get_request("/turns"), kStreamEnd, epoll, 160, kEventsPerStream);
     add("sse", transport_.port(), get_request("/sse"), kStreamEnd, transport, 160, kEventsPerStream);
     add("epoll_sse_x8", epoll_.port(), get_request("/sse8"), kStreamEnd, epoll, 160, kEventsPerStream);
     add("sse_x8", transport_.port(), get_request("/sse8"), kStreamEnd, transport, 160, kEventsPerStream);

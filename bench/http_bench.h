@@ -3,7 +3,8 @@
 // Thread: the caller's is the load (16 connections); each server has its own.
 // Invariant: figures are processor time, because the load shares the machine's cores: of the I/O thread unless a case says
 // otherwise. The servers take turns within one run, so their figures can be divided.
-// Cases: epoll_hello, epoll_sse (per event, one write each), epoll_sse_x8 (eight to a write): bare epoll; hello, sse, sse_x8: the
+// Cases: epoll_hello, epoll_sse (per event, one write each), epoll_sse_turns (the
+// streams in turn, as steps of a scheduler make them), epoll_sse_x8 (eight to a write): bare epoll; hello, sse, sse_x8: the
 // same of http::Server; health: GET /health of the whole server. chat_first_token: a small chat of one streamed token, all
 // threads of the server; chat_event: one more token of 16 streams, all threads; chat_event_io: the I/O thread's part of it.
 #pragma once

@@ -60,10 +60,13 @@ long OutputQueue::send(int socket) {
     const std::size_t sent = i == 0 ? offset_ : 0;
     vectors[i] = {segment.data() + sent, segment.size() - sent};
   }
+  constexpr int kFlags = MSG_NOSIGNAL | MSG_DONTWAIT;
   msghdr message{};
   message.msg_iov = vectors;
   message.msg_iovlen = count;
-  const long sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  // One piece, as of an event: the kernel need not read the list.
+  const long sent = count == 1 ? ::send(socket, vectors[0].iov_base, vectors[0].iov_len, kFlags)
+                               : ::sendmsg(socket, &message, kFlags);
   if (sent > 0) drop_sent(static_cast<std::size_t>(sent));
   return sent;
 }

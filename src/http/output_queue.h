@@ -25,7 +25,7 @@ class OutputQueue {
   // Moves everything of `other` behind what is here.
   void take(OutputQueue& other);
 
-  // One non-blocking sendmsg. Returns the bytes sent, or -1 with errno set (EAGAIN when the socket is full).
+  // One non-blocking send. Returns the bytes sent, or -1 with errno set (EAGAIN when the socket is full).
   // REQUIRES: not empty.
   long send(int socket);
 

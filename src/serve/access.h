@@ -20,8 +20,8 @@ class AccessKeys {
   AccessKeys(std::string api_key, std::string admin_api_key)
       : api_key_(std::move(api_key)), admin_api_key_(std::move(admin_api_key)) {}
 
-  // kUnauthenticated unless the request carries "Authorization: Bearer KEY" with a key that opens this door; the
-  // administrator's key opens all.
+  // kUnauthenticated unless the request carries "Authorization: Bearer KEY", or else "x-api-key: KEY", with a key that
+  // opens this door; the administrator's key opens all.
   Status check(const http::Request& request, Access access) const;
 
  private:

@@ -7,6 +7,7 @@
 
 #include "serve/answer.h"
 #include "serve/chat_adapter.h"
+#include "serve/openai_text.h"
 #include "serve/test_model.h"
 #include "text/decoded_test.h"
 
@@ -256,6 +257,19 @@ TEST(ResponsesAnswer, TheLastEventHoldsTheWholeAnswer) {
   EXPECT_EQ(phrased.whole["output"][0]["content"][0]["text"], text);
   EXPECT_EQ(phrased.whole["incomplete_details"]["reason"], "max_output_tokens");
   EXPECT_EQ(phrased.whole["usage"]["total_tokens"], 13);
+}
+
+TEST(Usage, CountsTheTokensOfReasoningWithTheirTags) {
+  const auto count = [](std::vector<core::Token> ids, bool open) {
+    AnswerFold fold;
+    fold.token_ids = std::move(ids);
+    return reasoning_tokens(ReasoningTokens{100, 101, open}, fold);
+  };
+  EXPECT_EQ(count({5, 100, 7, 8, 101, 9}, false), 4);
+  EXPECT_EQ(count({7, 8, 101, 9}, true), 3) << "the prompt opened it";
+  EXPECT_EQ(count({100, 7}, false), 2) << "cut by the limit";
+  EXPECT_EQ(count({5, 7, 101}, false), 0);
+  EXPECT_EQ(reasoning_tokens(std::nullopt, {}), 0);
 }
 
 // ---- Reasoning and tool calls ----

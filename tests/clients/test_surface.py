@@ -2,6 +2,7 @@
 import re
 import socket
 
+import anthropic
 import openai
 import pytest
 import requests
@@ -126,6 +127,13 @@ def test_each_key_opens_its_doors(guarded, key, user, admin):
     assert post(guarded, "/abort_request", {"rid": "none"}, headers=headers).status_code == admin
     if key is None:
         assert requests.get(guarded + "/v1/models").json()["error"]["type"] == "authentication_error"
+
+
+def test_anthropics_clients_send_their_key_in_a_header_of_its_own(guarded):
+    ask = {"model": "default", "messages": QUESTION, "max_tokens": 2}
+    assert anthropic.Anthropic(base_url=guarded, api_key="users", max_retries=0).messages.create(**ask).usage.output_tokens == 2
+    with pytest.raises(anthropic.AuthenticationError):
+        anthropic.Anthropic(base_url=guarded, api_key="wrong", max_retries=0).messages.create(**ask)
 
 
 # ---- S5: switches for clients of other makers ----

@@ -120,6 +120,7 @@ void configure_tiles() {
     shapes.row_bytes[tile] = 32;
     shapes.rows[tile] = kTileRows;
   }
+  __asm__ volatile("" : : "r"(&shapes) : "memory");  // g++ 12 takes the next line to read eight bytes only
   _tile_loadconfig(&shapes);
 }
 

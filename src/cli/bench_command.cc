@@ -1,9 +1,12 @@
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <vector>
 
+#include "bench/admission_bench.h"
 #include "bench/arena_bench.h"
 #include "bench/bench.h"
 #include "bench/cuda_bench.h"
@@ -27,7 +30,8 @@ namespace levada::cli {
 namespace {
 
 const std::string kNames =
-    "radix, sched, sampling, grammar, decode, http, serving, store, nvlink-arena, registry, train, cuda-smollm2, "
+    "radix, sched, sampling, admission, grammar, decode, http, serving, store, nvlink-arena, registry, train, "
+    "cuda-smollm2, "
     "cuda-qwen3-8b";
 
 struct Options {
@@ -35,12 +39,15 @@ struct Options {
   double scale = 1.0;
   engine::Options engine;
   bench::LoadOptions load;
+  std::string request_list;
 };
 
 void describe(OptionTable& table, Options& options) {
   table.begin_room("bench");
   table.add("json", &options.json, "print one JSON object instead of a table");
   table.add("scale", &options.scale, "multiplies the number of samples").range(0.001, 1000);
+  table.add("request_list", &options.request_list,
+            "admission: a file with one request a line, {\"cached\", \"extend\", \"max_new\"}; prints its rounds");
   bench::describe(table, options.load);
   engine::describe(table, options.engine);  // what `decode` runs on, and whose tokenizer `sched` uses
 }
@@ -57,6 +64,7 @@ Result<std::vector<bench::Case>> run_http(const Options& options) {
 Result<std::vector<bench::Case>> run(const std::string& name, const Options& options) {
   if (name == "radix") return bench::run_radix_bench(options.scale);
   if (name == "sampling") return bench::run_sampling_bench(options.scale);
+  if (name == "admission") return bench::run_admission_bench(options.scale);
   if (name == "http") return run_http(options);
   if (name == "store") return bench::run_store_bench(options.scale);
   if (name == "nvlink-arena") {
@@ -110,6 +118,17 @@ int run_serving(const Options& options) {
   return drawn.ok() ? kExitOk : report(drawn);
 }
 
+// The rounds of a list of requests, a line each (S14).
+Status print_admission(const std::string& file) {
+  std::ifstream in(file);
+  if (!in) return not_found("cannot read " + file, "request_list");
+  const std::string lines((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  LEVADA_ASSIGN_OR_RETURN(const std::vector<bench::AdmissionInput> inputs, bench::read_admission_inputs(lines));
+  LEVADA_ASSIGN_OR_RETURN(const std::vector<bench::AdmissionRound> rounds, bench::run_admission(inputs, {}));
+  for (std::size_t i = 0; i < rounds.size(); ++i) std::printf("%s\n", bench::admission_json(i, rounds[i]).c_str());
+  return {};
+}
+
 }  // namespace
 
 int bench_command(Words words) {
@@ -125,6 +144,10 @@ int bench_command(Words words) {
   }
   const std::string& name = line->positionals.front();
   if (name == "serving") return run_serving(options);
+  if (name == "admission" && !options.request_list.empty()) {
+    const Status printed = print_admission(options.request_list);
+    return printed.ok() ? kExitOk : report(printed);
+  }
   const Result<std::vector<bench::Case>> cases = run(name, options);
   if (!cases.ok()) return report(cases.status());
   if (options.json) {

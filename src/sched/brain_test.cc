@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "sched/sim/scripted_model.h"
@@ -313,6 +314,39 @@ TEST(Brain, AnAnswerIsCacheForTheNextTurnOfTheConversation) {
   bench.submit(2, next, 3);  // 17 tokens; KV of the first 16 was written: 4 pages
   bench.run_until_idle();
   EXPECT_EQ(bench.answers[2].cached_tokens, 16);
+}
+
+// Lookahead computes a row beyond the token that ends the answer: nothing of it may be found by anybody.
+TEST(Brain, B45WhatIsComputedBeyondTheStopIsNoPartOfTheCache) {
+  Bench whole({});
+  whole.submit(1, prompt(10), 12);
+  whole.run_until_idle();
+  const std::vector<Token> answer = whole.answers[1].ids;
+  for (std::size_t n = 1; n <= answer.size(); ++n) {
+    if (std::find(answer.begin(), answer.end(), answer[n - 1]) != answer.begin() + static_cast<std::ptrdiff_t>(n) - 1)
+      continue;  // it would stop earlier
+    Bench warm({}), cold({});
+    core::Request request;
+    request.id = RequestId{1};
+    request.prompt = prompt(10);
+    request.sampling.temperature = 0;
+    request.sampling.max_new_tokens = 12;
+    request.sampling.stop_token_ids = {answer[n - 1]};
+    warm.brain.submit(std::move(request));
+    warm.run_until_idle();
+    ASSERT_EQ(warm.answers[1].ids.size(), n);
+    std::vector<Token> next = prompt(10);
+    next.insert(next.end(), warm.answers[1].ids.begin(), warm.answers[1].ids.end());
+    next.insert(next.end(), {7, 8, 9, 10, 11});
+    for (Bench* bench : {&warm, &cold}) {
+      bench->submit(2, next, 5);
+      bench->run_until_idle();
+    }
+    // Of prompt + answer all but the last token has its KV from before the stop: whole pages of that.
+    EXPECT_EQ(warm.answers[2].cached_tokens, (10 + static_cast<std::int32_t>(n) - 1) / 4 * 4) << n;
+    EXPECT_EQ(warm.answers[2].ids, cold.answers[2].ids) << n;
+    EXPECT_TRUE(warm.brain.audit().ok());
+  }
 }
 
 TEST(Brain, AFullyCachedPromptStillComputesItsLastToken) {

@@ -68,10 +68,48 @@ struct Vnni512 {
   }
 };
 
+// Sixteen digits each, and their sums.
+struct Digits {
+  __m128i of[2];
+
+  // As round_block() of quant_impl.h splits a number, operation by operation.
+  LEVADA_HOT Digits(__m512 x, __m512 factor) {
+    const __m512 rounder = _mm512_set1_ps(kRounder), base = _mm512_set1_ps(kDigitBase);
+    const __m512 whole = _mm512_sub_ps(_mm512_add_ps(_mm512_mul_ps(x, factor), rounder), rounder);
+    const __m512 first = _mm512_add_ps(_mm512_mul_ps(whole, _mm512_set1_ps(1.0f / kDigitBase)), rounder);
+    const __m512 rest = _mm512_sub_ps(whole, _mm512_mul_ps(_mm512_sub_ps(first, rounder), base));
+    of[0] = _mm512_cvtepi32_epi8(_mm512_castps_si512(first));
+    of[1] = _mm512_cvtepi32_epi8(_mm512_castps_si512(_mm512_add_ps(rest, rounder)));
+  }
+  LEVADA_HOT std::int32_t sum(int digit) const {
+    const __m128i above = _mm_xor_si128(of[digit], _mm_set1_epi8(static_cast<char>(0x80)));  // 128 more, unsigned
+    const __m128i halves = _mm_sad_epu8(above, _mm_setzero_si128());
+    return _mm_cvtsi128_si32(halves) + _mm_extract_epi32(halves, 2) - 16 * 128;
+  }
+};
+
+void round_row_512(const float* x, std::int64_t k, RoundedBlock* out) {
+  const __m512i magnitude_bits = _mm512_set1_epi32(0x7fffffff);
+  for (std::int64_t b = 0; b < k / 32; ++b, x += 32, ++out) {
+    const __m512 halves[2] = {_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)};
+    const __m512i magnitudes = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(halves[0]), magnitude_bits),
+                                                _mm512_and_si512(_mm512_castps_si512(halves[1]), magnitude_bits));
+    const float factor = scale_block(__builtin_bit_cast(float, _mm512_reduce_max_epi32(magnitudes)), out);
+    for (int half = 0; half < 2; ++half) {
+      const Digits digits(halves[half], _mm512_set1_ps(factor));
+      for (int digit = 0; digit < 2; ++digit) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out->digit[digit] + 16 * half), digits.of[digit]);
+        out->sum[digit][half] = digits.sum(digit);
+      }
+    }
+    sum_block(out);
+  }
+}
+
 }  // namespace
 
 extern const QuantTable kAvx512QuantTable;
 const QuantTable kAvx512QuantTable = {
-    .name = "avx512-vnni", .round = round_row, .scratch = no_scratch, .linear = quant_linear<Vnni512>};
+    .name = "avx512-vnni", .round = round_row_512, .scratch = no_scratch, .linear = quant_linear<Vnni512>};
 
 }  // namespace levada::kernels

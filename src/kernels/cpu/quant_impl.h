@@ -306,11 +306,20 @@ inline float largest_magnitude(const float* x) {
 // Adding 1.5 * 2^23 leaves the nearest whole number, ties to even, in the low bits.
 constexpr float kRounder = 12582912.0f;
 
-inline void round_block(const float* x, RoundedBlock* out) {
-  const float magnitude = largest_magnitude(x);
+// Sets the block's scale; what to multiply its numbers with.
+LEVADA_HOT float scale_block(float magnitude, RoundedBlock* out) {
   const bool tiny = magnitude < 0x1p-100f;  // its inverse may not be finite
   out->scale = tiny ? 0.0f : magnitude / (127.0f * kDigitBase);
-  const float factor = tiny ? 0.0f : 1.0f / out->scale;
+  return tiny ? 0.0f : 1.0f / out->scale;
+}
+
+LEVADA_HOT void sum_block(RoundedBlock* out) {
+  const std::int32_t total = kDigitBase * (out->sum[0][0] + out->sum[0][1]) + out->sum[1][0] + out->sum[1][1];
+  out->scaled_sum = out->scale * static_cast<float>(total);
+}
+
+inline void round_block(const float* x, RoundedBlock* out) {
+  const float factor = scale_block(largest_magnitude(x), out);
   for (int i = 0; i < 32; ++i) {
     const float whole = (x[i] * factor + kRounder) - kRounder;
     const float first = whole * (1.0f / kDigitBase) + kRounder;
@@ -325,11 +334,10 @@ inline void round_block(const float* x, RoundedBlock* out) {
       out->sum[digit][half] = sum;
     }
   }
-  const std::int32_t total = kDigitBase * (out->sum[0][0] + out->sum[0][1]) + out->sum[1][0] + out->sum[1][1];
-  out->scaled_sum = out->scale * static_cast<float>(total);
+  sum_block(out);
 }
 
-inline void round_row(const float* x, std::int64_t k, RoundedBlock* out) {
+[[maybe_unused]] inline void round_row(const float* x, std::int64_t k, RoundedBlock* out) {
   for (std::int64_t b = 0; b < k / 32; ++b) round_block(x + 32 * b, out + b);
 }
 

@@ -22,7 +22,7 @@ constexpr std::size_t kMaxBodyReserve = 1u << 20;
 std::string_view to_std(beast::string_view text) { return {text.data(), text.size()}; }
 
 bool is_known_method(std::string_view method) {
-  for (const std::string_view known : {"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH", "TRACE"})
+  for (const std::string_view known : {"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH", "TRACE", "QUERY"})
     if (method == known) return true;
   return false;
 }

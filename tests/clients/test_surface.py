@@ -209,6 +209,7 @@ def test_a_client_that_closed_its_sending_half_still_gets_its_answer_or_frees_al
     (b"GET /" + b"y" * (65 << 10) + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
     (b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n", 413),
     (b"TRACE /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 405),
+    (b"QUERY /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 405),
     (b"BREW /health HTTP/1.1\r\nHost: x\r\n\r\n", 501),
     (b"\x16\x03\x01\x02\x00", None),
 ])

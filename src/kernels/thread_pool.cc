@@ -148,7 +148,8 @@ ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
   LEVADA_CHECK(threads >= 1 && threads <= 1024, "a pool has 1 to 1024 threads");
   const std::vector<int> allowed = allowed_cores();
   const auto count = static_cast<std::size_t>(threads);
-  if (threads > 1 && count <= allowed.size()) impl_->cores.assign(allowed.begin(), allowed.begin() + threads);
+  // Were there more cores, two servers of a machine would choose the same ones.
+  if (threads > 1 && count == allowed.size()) impl_->cores = allowed;
   for (std::size_t i = 1; i < count; ++i) {
     impl_->workers.emplace_back("levada-kernels", [impl = impl_.get(), i] {
       if (!impl->cores.empty()) pin_to(impl->cores[i]);

@@ -1,10 +1,10 @@
 // What: ThreadPool, the fixed set of threads that CPU kernels split their rows over.
 // Owner: one per engine worker, injected into Context.
 // Thread: parallel_for from one thread at a time.
-// Invariant: thread 0 is the caller; workers sleep when idle (a short bounded spin first, no busy waiting). Each has a core
-// of those that the maker of the pool may use, the caller the first one if it asks; where there are fewer cores than
-// threads nobody has one. Splitting never changes a result: each output element is computed by one thread
-// in a fixed order.
+// Invariant: thread 0 is the caller; workers sleep when idle (a short bounded spin first, no busy waiting). Where the
+// maker of the pool may use exactly as many cores as it has threads, each has its own, the caller the first one if it asks;
+// elsewhere nobody has one (`taskset` makes them so many). Splitting never changes a result: each output element is
+// computed by one thread in a fixed order.
 #pragma once
 
 #include <cstdint>

@@ -63,13 +63,26 @@ std::vector<int> cores_of_this_thread() {
   return cores;
 }
 
-TEST(ThreadPool, EachWorkerHasACoreOfTheMakersAndTheCallerOneIfItAsks) {
+// Calls body() on a thread that may use the first `count` cores alone.
+template <class Body>
+void on_cores(std::size_t count, Body body) {
+  std::thread([&] {
+    const std::vector<int> allowed = cores_of_this_thread();
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (std::size_t i = 0; i < count; ++i) CPU_SET(allowed.at(i), &set);
+    ASSERT_EQ(sched_setaffinity(0, sizeof set, &set), 0);
+    body();
+  }).join();
+}
+
+TEST(ThreadPool, AsManyThreadsAsCoresHaveOneEachTheCallerIfItAsks) {
   const std::vector<int> allowed = cores_of_this_thread();
   if (allowed.size() < 2) GTEST_SKIP() << "one core";
-  ThreadPool pool(2);
-  EXPECT_EQ(pool.cores(), (std::vector<int>{allowed[0], allowed[1]}));
-  std::vector<int> on_worker, on_caller;
-  std::thread([&] {
+  on_cores(2, [&] {
+    ThreadPool pool(2);
+    EXPECT_EQ(pool.cores(), (std::vector<int>{allowed[0], allowed[1]}));
+    std::vector<int> on_worker;
     std::atomic<int> inside{0};
     const auto caller = std::this_thread::get_id();
     pool.parallel_for(2, 1, [&](std::int64_t, std::int64_t) {
@@ -77,20 +90,22 @@ TEST(ThreadPool, EachWorkerHasACoreOfTheMakersAndTheCallerOneIfItAsks) {
       while (inside.load() < 2) std::this_thread::yield();  // so that both threads take one
       if (std::this_thread::get_id() != caller) on_worker = cores_of_this_thread();
     });
-    EXPECT_EQ(cores_of_this_thread(), allowed);
+    EXPECT_EQ(on_worker, std::vector<int>{allowed[1]});
+    EXPECT_EQ(cores_of_this_thread().size(), 2u);
     pool.pin_caller();
-    on_caller = cores_of_this_thread();
-  }).join();
-  EXPECT_EQ(on_worker, std::vector<int>{allowed[1]});
-  EXPECT_EQ(on_caller, std::vector<int>{allowed[0]});
+    EXPECT_EQ(cores_of_this_thread(), std::vector<int>{allowed[0]});
+  });
 }
 
-TEST(ThreadPool, MoreThreadsThanCoresAreNotPinned) {
-  const auto more = static_cast<int>(cores_of_this_thread().size()) + 1;
-  ThreadPool pool(more);
-  EXPECT_TRUE(pool.cores().empty());
-  pool.pin_caller();
-  EXPECT_EQ(static_cast<int>(cores_of_this_thread().size()), more - 1);
+TEST(ThreadPool, FewerOrMoreThreadsThanCoresAreNotPinned) {
+  const std::size_t cores = cores_of_this_thread().size();
+  for (const std::size_t threads : {cores - 1, cores + 1}) {
+    if (threads == 0) continue;
+    ThreadPool pool(static_cast<int>(threads));
+    EXPECT_TRUE(pool.cores().empty());
+    pool.pin_caller();
+    EXPECT_EQ(cores_of_this_thread().size(), cores);
+  }
 }
 
 TEST(ThreadPool, WorkersShareTheWork) {

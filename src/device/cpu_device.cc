@@ -82,8 +82,6 @@ class CpuStream final : public Stream {
   void* native_handle() const override { return nullptr; }
 };
 
-constexpr std::size_t kManyBytes = std::size_t{16} << 20;
-
 class CpuDevice final : public Device {
  public:
   DeviceKind kind() const override { return DeviceKind::kCpu; }
@@ -105,8 +103,6 @@ class CpuDevice final : public Device {
       return resource_exhausted("cpu: mapping " + std::to_string(bytes) + " bytes failed with " +
                                 std::to_string(available) + " bytes available: " + std::strerror(errno));
     }
-    // A KV cache is read all over: large pages spare the walks through the page tables. A wish.
-    if (bytes >= kManyBytes) (void)madvise(data, bytes, MADV_HUGEPAGE);
     return std::unique_ptr<DeviceBuffer>(std::make_unique<CpuBuffer>(data, bytes));
   }
   Result<std::unique_ptr<DeviceBuffer>> allocate_pinned(std::size_t bytes) override { return allocate(bytes); }

@@ -95,13 +95,14 @@ Status read_texts_to_choose(const FieldReader& fields, const char* name, Wish& w
   if (array_of(*value).size() > kMostChoices) {
     return invalid_argument("holds more than " + std::to_string(kMostChoices) + " strings", field);
   }
+  if (array_of(*value).size() == 0) return invalid_argument("must hold at least one string", field);
   std::string rule;
   for (const element choice : array_of(*value)) {
     if (!choice.is_string()) return invalid_argument("must hold strings only, got " + describe_type(choice), field);
     rule += rule.empty() ? "root ::= " : " | ";
     append_json_string(rule, string_of(choice));
   }
-  return rule.empty() ? Status() : take(GuideWish{{Source::Kind::kEbnf, std::move(rule)}, field}, wish);
+  return take(GuideWish{{Source::Kind::kEbnf, std::move(rule)}, field}, wish);
 }
 
 // vLLM's names, older and newer: guided_json, structured_outputs.json, …

@@ -56,7 +56,7 @@ def test_vllms_names_of_forms(client, form, pattern):
 
 
 @pytest.mark.parametrize("form, param", [
-    ({"guided_choice": "yes"}, "guided_choice"), ({"guided_choice": [1]}, "guided_choice"),
+    ({"guided_choice": "yes"}, "guided_choice"), ({"guided_choice": [1]}, "guided_choice"), ({"guided_choice": []}, "guided_choice"),
     ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs.choice"),
     ({"guided_regex": "a", "regex": "b"}, "guided_regex"),
 ])

@@ -203,8 +203,9 @@ def resident_mib(pid):
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1024
 
 
-async def settle(port, pid):
-    """Waits until nothing runs; gives what the process holds then."""
+async def settle(port, pid, descriptors=None):
+    """Waits until nothing runs; gives what the process holds then. A connection just answered is closed within the minute that
+    is waited for as few `descriptors` as before."""
     for _ in range(3000):
         state = (await asyncio.to_thread(get, port, "/server_info"))["internal_states"][0]
         if not any(state[key] for key in ("running", "waiting", "prefilling", "leased_pages")):
@@ -216,8 +217,13 @@ async def settle(port, pid):
     audit = await asyncio.to_thread(get, port, "/debug/audit")
     if not audit["ok"]:
         raise SystemExit(f"the audit failed: {audit['message']}")
-    return {"mib": resident_mib(pid), "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
-            "threads": len(os.listdir(f"/proc/{pid}/task"))}
+    for _ in range(60):
+        held = sorted(os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd"))
+        if descriptors is None or len(held) <= descriptors:
+            break
+        print("still open:", *held, flush=True)
+        await asyncio.sleep(1)
+    return {"mib": resident_mib(pid), "descriptors": len(held), "threads": len(os.listdir(f"/proc/{pid}/task"))}
 
 
 async def run(options):
@@ -242,17 +248,17 @@ async def run(options):
                 series.append(round(resident_mib(server.pid)))
                 await asyncio.sleep(15)
 
-        async def phase(seconds):
+        async def phase(seconds, descriptors=None):
             until = time.monotonic() + seconds
             await asyncio.gather(watch(until), *(soak.worker(until) for _ in range(WORKERS)))
-            return await settle(port, server.pid)
+            return await settle(port, server.pid, descriptors)
 
         series = []
 
         await soak.fill()
         warm = await phase(max(10, options.seconds / 6))  # caches and pools reach their size
         print("after warm-up:", warm, flush=True)
-        end = await phase(options.seconds - options.seconds / 6)
+        end = await phase(options.seconds - options.seconds / 6, warm["descriptors"])
         print("at the end:   ", end)
         print("resident memory every 15 s, MiB:", *series)
         print("answers by status (0: none, the client left or sent no request):", dict(sorted(soak.statuses.items())))

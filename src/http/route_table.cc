@@ -13,8 +13,8 @@ RouteTable::RouteTable(const std::string& allow_origin, Metrics& metrics)
       other_requests_(request_counter("other", "other")) {}
 
 Counter& RouteTable::request_counter(const std::string& method, const std::string& path) {
-  return metrics_.counter("levada:http_requests_total", "HTTP requests by route.",
-                          {{"path", path}, {"method", method}});
+  return metrics_.counter("sglang:http_requests_total", "HTTP requests by route.",
+                          {{"endpoint", path}, {"method", method}});
 }
 
 void RouteTable::add(std::string method, std::string path, Handler handler, Origins origins) {

@@ -83,8 +83,8 @@ Server::Impl::Impl(const ServerOptions& options, Metrics& metrics, std::shared_p
 void Server::Impl::count_response(int status) {
   Counter*& counter = responses_[status];
   if (counter == nullptr)
-    counter = &metrics_.counter("levada:http_responses_total", "HTTP responses by status; 499: the client left first.",
-                                {{"status", std::to_string(status)}});
+    counter = &metrics_.counter("sglang:http_responses_total", "HTTP responses by status; 499: the client left first.",
+                                {{"status_code", std::to_string(status)}});
   counter->add();
 }
 

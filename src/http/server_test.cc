@@ -225,9 +225,9 @@ TEST_F(ServerTest, bodies_of_megabytes_go_both_ways) {
 TEST_F(ServerTest, counters_name_only_known_routes) {
   raw("GET /nowhere-1 HTTP/1.1\r\nHost: h\r\n\r\nGET /nowhere-2 HTTP/1.1\r\nHost: h\r\n\r\n" + std::string(kHello));
   const std::string text = site.metrics.render();
-  EXPECT_THAT(text, HasSubstr("levada:http_requests_total{method=\"GET\",path=\"/hello\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("levada:http_requests_total{method=\"other\",path=\"other\"} 2\n"));
-  EXPECT_THAT(text, HasSubstr("levada:http_responses_total{status=\"404\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("sglang:http_requests_total{endpoint=\"/hello\",method=\"GET\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("sglang:http_requests_total{endpoint=\"other\",method=\"other\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("sglang:http_responses_total{status_code=\"404\"} 2\n"));
   EXPECT_THAT(text, Not(HasSubstr("nowhere")));
 }
 

@@ -42,8 +42,8 @@ class TestServer {
   std::uint16_t port() const { return server->port(); }
   double responses(int status) {
     return metrics
-        .counter("levada:http_responses_total", "HTTP responses by status; 499: the client left first.",
-                 {{"status", std::to_string(status)}})
+        .counter("sglang:http_responses_total", "HTTP responses by status; 499: the client left first.",
+                 {{"status_code", std::to_string(status)}})
         .value();
   }
 

@@ -204,6 +204,7 @@ void Brain::publish_metrics() {
   metrics_.available_tokens.set(available);
   metrics_.evictable_tokens.set(evictable);
   metrics_.used_tokens.set(used);
+  metrics_.kv_used_tokens.set(used);
   metrics_.token_usage.set(total > 0 ? used / total : 0);
   const std::int64_t evicted = tree_.evicted_tokens_total();
   if (evicted > reported_evictions_) metrics_.evicted_tokens.add(static_cast<double>(evicted - reported_evictions_));

@@ -6,6 +6,7 @@ SchedulerMetrics::SchedulerMetrics(Metrics& m)
     : running_requests(m.gauge("sglang:num_running_reqs", "Requests being computed")),
       queued_requests(m.gauge("sglang:num_queue_reqs", "Requests waiting for admission")),
       used_tokens(m.gauge("sglang:num_used_tokens", "Tokens of KV cache that can't be evicted now")),
+      kv_used_tokens(m.gauge("sglang:kv_used_tokens", "The same under SGLang's newer name")),
       available_tokens(m.gauge("sglang:kv_available_tokens", "Tokens of KV cache on free pages")),
       evictable_tokens(m.gauge("sglang:kv_evictable_tokens", "Tokens of KV cache kept for reuse and evictable")),
       max_total_tokens(m.gauge("sglang:max_total_num_tokens", "Tokens the KV cache holds")),

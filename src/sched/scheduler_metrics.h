@@ -17,6 +17,7 @@ struct SchedulerMetrics {
   Gauge& running_requests;
   Gauge& queued_requests;
   Gauge& used_tokens;
+  Gauge& kv_used_tokens;
   Gauge& available_tokens;
   Gauge& evictable_tokens;
   Gauge& max_total_tokens;

@@ -94,7 +94,8 @@ def test_metrics_have_sglangs_names(url):
     post(url, "/generate", {"text": "Hi", "sampling_params": {"max_new_tokens": 4, "ignore_eos": True}})
     text = requests.get(url + "/metrics").text
     for name in ("num_running_reqs", "num_queue_reqs", "gen_throughput", "cache_hit_rate", "token_usage", "num_used_tokens",
-                 "kv_available_tokens", "kv_evictable_tokens", "max_total_num_tokens", "page_size", "context_len",
+                 "kv_used_tokens", "http_requests_total", "http_responses_total", "kv_available_tokens",
+                 "kv_evictable_tokens", "max_total_num_tokens", "page_size", "context_len",
                  "prompt_tokens_total", "generation_tokens_total", "num_requests_total", "cached_tokens_total",
                  "realtime_tokens_total", "num_aborted_requests_total", "num_retracted_requests_total", "evicted_tokens_total",
                  "time_to_first_token_seconds_bucket", "e2e_request_latency_seconds_bucket", "queue_time_seconds_bucket",

@@ -42,13 +42,7 @@ TEST(Histories, TenThousandEqualTheirSoloReferencesAndLeaveNothingBehind) {
   for (std::uint64_t seed = 1; seed <= kHistories; ++seed) {
     const HistoryReport report = sched::sim::run_history(seed, seed % 2 == 0 ? &tokenizer() : nullptr, guide_of);
     ASSERT_EQ(report.failure, "") << "seed " << seed;
-    total.requests += report.requests;
-    total.steps += report.steps;
-    total.aborted += report.aborted;
-    total.failed += report.failed;
-    total.retractions += report.retractions;
-    total.guided_tokens += report.guided_tokens;
-    total.families_cut += report.families_cut;
+    total.add(report);
   }
   // They are worth something only if they meet what they are about.
   EXPECT_GT(total.guided_tokens, static_cast<int>(kHistories) * 5);

@@ -149,6 +149,22 @@ std::string function_tool_json(const FunctionTool& tool) {
   return json + "}}";
 }
 
+Status set_tools(const FieldReader& fields, Result<std::string> (*tool_json)(const FieldReader& tool), ChatBody& chat) {
+  const auto tools = fields.find("tools");
+  if (!tools) return {};
+  if (!tools->is_array()) return invalid_argument("must be a list, got " + describe_type(*tools), "tools");
+  std::string list;
+  std::size_t index = 0;
+  for (const element value : array_of(*tools)) {
+    const std::string path = "tools[" + std::to_string(index++) + "]";
+    if (!value.is_object()) return invalid_argument("must be an object, got " + describe_type(value), path);
+    LEVADA_ASSIGN_OR_RETURN(const std::string tool, tool_json(FieldReader(object_of(value), path + ".")));
+    list += (list.empty() ? "" : ",") + tool;
+  }
+  chat.set("tools", "[" + list + "]");
+  return {};
+}
+
 std::string named_choice_json(std::string_view name) {
   std::string json = R"({"type":"function","function":{"name":)";
   append_json_string(json, name);

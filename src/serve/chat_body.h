@@ -70,6 +70,8 @@ struct FunctionTool {
   std::optional<simdjson::dom::element> description, parameters, strict;
 };
 std::string function_tool_json(const FunctionTool& tool);
+// The body's `tools` as the chat's, each as `tool_json` has it; it may refuse one. Absent: nothing is set.
+Status set_tools(const FieldReader& fields, Result<std::string> (*tool_json)(const FieldReader& tool), ChatBody& chat);
 // The choice of one tool: {"type": "function", "function": {"name": name}}
 std::string named_choice_json(std::string_view name);
 

@@ -108,29 +108,17 @@ Status add_messages(const FieldReader& fields, ChatBody& chat) {
 }
 
 // {name, description, input_schema} as a chat's tool; those that Anthropic's own servers run have a type.
-Status add_tools(const FieldReader& fields, ChatBody& chat) {
-  const auto tools = fields.find("tools");
-  if (!tools) return {};
-  if (!tools->is_array()) return invalid_argument("must be a list, got " + describe_type(*tools), "tools");
-  std::string list;
-  std::size_t index = 0;
-  for (const element value : array_of(*tools)) {
-    const std::string path = "tools[" + std::to_string(index++) + "]";
-    if (!value.is_object()) return invalid_argument("must be an object, got " + describe_type(value), path);
-    const FieldReader tool(object_of(value), path + ".");
-    const auto type = tool.find("type");
-    if (type && !(type->is_string() && string_of(*type) == "custom")) {
-      return invalid_argument("not supported other than custom: " + simdjson::minify(*type), tool.path("type"));
-    }
-    LEVADA_ASSIGN_OR_RETURN(const std::string name, required_text(tool, "name"));
-    const auto schema = tool.find("input_schema");
-    if (schema && !schema->is_object()) {
-      return invalid_argument("must be an object, got " + describe_type(*schema), tool.path("input_schema"));
-    }
-    list += (list.empty() ? "" : ",") + function_tool_json({name, tool.find("description"), schema, {}});
+Result<std::string> tool_json(const FieldReader& tool) {
+  const auto type = tool.find("type");
+  if (type && !(type->is_string() && string_of(*type) == "custom")) {
+    return invalid_argument("not supported other than custom: " + simdjson::minify(*type), tool.path("type"));
   }
-  chat.set("tools", "[" + list + "]");
-  return {};
+  LEVADA_ASSIGN_OR_RETURN(const std::string name, required_text(tool, "name"));
+  const auto schema = tool.find("input_schema");
+  if (schema && !schema->is_object()) {
+    return invalid_argument("must be an object, got " + describe_type(*schema), tool.path("input_schema"));
+  }
+  return function_tool_json({name, tool.find("description"), schema, {}});
 }
 
 Status add_tool_choice(const FieldReader& fields, ChatBody& chat) {
@@ -181,7 +169,7 @@ Status add_thinking(const ModelContext& model, const FieldReader& fields, ChatBo
 Result<CallSpec> parse(const ParseContext& context, const FieldReader& fields) {
   ChatBody chat;
   LEVADA_RETURN_IF_ERROR(add_messages(fields, chat));
-  LEVADA_RETURN_IF_ERROR(add_tools(fields, chat));
+  LEVADA_RETURN_IF_ERROR(set_tools(fields, tool_json, chat));
   LEVADA_RETURN_IF_ERROR(add_tool_choice(fields, chat));
   LEVADA_RETURN_IF_ERROR(add_thinking(context.model, fields, chat));
   chat.copy(fields, "stop_sequences", "stop");

@@ -81,24 +81,11 @@ Status add_input(const FieldReader& fields, ChatBody& chat) {
 }
 
 // {type: "function", name, description, parameters} as a chat's tool; the others run on OpenAI's own servers.
-Status add_tools(const FieldReader& fields, ChatBody& chat) {
-  const auto tools = fields.find("tools");
-  if (!tools) return {};
-  if (!tools->is_array()) return invalid_argument("must be a list, got " + describe_type(*tools), "tools");
-  std::string list;
-  std::size_t index = 0;
-  for (const element value : array_of(*tools)) {
-    const std::string path = "tools[" + std::to_string(index++) + "]";
-    if (!value.is_object()) return invalid_argument("must be an object, got " + describe_type(value), path);
-    const FieldReader tool(object_of(value), path + ".");
-    LEVADA_ASSIGN_OR_RETURN(const std::string type, required_text(tool, "type"));
-    if (type != "function") return invalid_argument("must be function, got '" + type + "'", tool.path("type"));
-    LEVADA_ASSIGN_OR_RETURN(const std::string name, required_text(tool, "name"));
-    list += (list.empty() ? "" : ",") +
-            function_tool_json({name, tool.find("description"), tool.find("parameters"), tool.find("strict")});
-  }
-  chat.set("tools", "[" + list + "]");
-  return {};
+Result<std::string> tool_json(const FieldReader& tool) {
+  LEVADA_ASSIGN_OR_RETURN(const std::string type, required_text(tool, "type"));
+  if (type != "function") return invalid_argument("must be function, got '" + type + "'", tool.path("type"));
+  LEVADA_ASSIGN_OR_RETURN(const std::string name, required_text(tool, "name"));
+  return function_tool_json({name, tool.find("description"), tool.find("parameters"), tool.find("strict")});
 }
 
 Status add_tool_choice(const FieldReader& fields, ChatBody& chat) {
@@ -199,7 +186,7 @@ Result<CallSpec> parse_responses(const ParseContext& context, simdjson::dom::obj
   ChatBody chat;
   LEVADA_RETURN_IF_ERROR(refuse_unserved(fields));
   LEVADA_RETURN_IF_ERROR(add_input(fields, chat));
-  LEVADA_RETURN_IF_ERROR(add_tools(fields, chat));
+  LEVADA_RETURN_IF_ERROR(set_tools(fields, tool_json, chat));
   LEVADA_RETURN_IF_ERROR(add_tool_choice(fields, chat));
   LEVADA_RETURN_IF_ERROR(add_format(fields, chat));
   LEVADA_RETURN_IF_ERROR(add_reasoning(fields, chat));

@@ -375,4 +375,19 @@ HistoryReport run_history(std::uint64_t seed, const text::Tokenizer* tokenizer, 
   return History(seed, tokenizer, std::move(guides)).run();
 }
 
+void HistoryReport::add(const HistoryReport& other) {
+  steps += other.steps;
+  retractions += other.retractions;
+  evicted_tokens += other.evicted_tokens;
+  requests += other.requests;
+  aborted += other.aborted;
+  failed += other.failed;
+  cached_tokens += other.cached_tokens;
+  stopped_by_string += other.stopped_by_string;
+  logprobs += other.logprobs;
+  hidden_rows += other.hidden_rows;
+  guided_tokens += other.guided_tokens;
+  families_cut += other.families_cut;
+}
+
 }  // namespace levada::sched::sim

@@ -24,6 +24,9 @@ struct HistoryReport {
   std::int32_t logprobs = 0, hidden_rows = 0;
   std::int32_t guided_tokens = 0;
   std::int32_t families_cut = 0;  // prompts with several choices of which some were aborted and others answered
+
+  // The counts; neither failure nor hash.
+  void add(const HistoryReport& other);
 };
 
 // All ids lie below.

@@ -16,18 +16,7 @@ TEST(History, AnyTrafficEqualsTheSoloReference) {
   for (std::uint64_t seed = 1; seed <= kHistories; ++seed) {
     const HistoryReport report = run_history(seed, seed % 2 == 0 ? &test_tokenizer() : nullptr);
     ASSERT_EQ(report.failure, "") << "seed " << seed;
-    total.requests += report.requests;
-    total.aborted += report.aborted;
-    total.failed += report.failed;
-    total.cached_tokens += report.cached_tokens;
-    total.stopped_by_string += report.stopped_by_string;
-    total.logprobs += report.logprobs;
-    total.hidden_rows += report.hidden_rows;
-    total.steps += report.steps;
-    total.guided_tokens += report.guided_tokens;
-    total.families_cut += report.families_cut;
-    total.retractions += report.retractions;
-    total.evicted_tokens += report.evicted_tokens;
+    total.add(report);
   }
   // The histories are worth something only if they meet what they are about.
   EXPECT_GT(total.retractions, kHistories / 4u);

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::int64_t kTokens = 512, kVocabulary = 49152, kTargetLayers = 30;
 
-train::DraftConfig smollm2_draft(std::int64_t block) {
-  train::DraftConfig c;
+model::DraftConfig smollm2_draft(std::int64_t block) {
+  model::DraftConfig c;
   c.hidden = 576;
   c.intermediate = 1536;
   c.layers = 4;
@@ -34,7 +34,7 @@ train::DraftConfig smollm2_draft(std::int64_t block) {
 
 // A prompt of a quarter and an answer of three quarters.
 struct RandomSample {
-  explicit RandomSample(const train::DraftConfig& config) {
+  explicit RandomSample(const model::DraftConfig& config) {
     std::mt19937 random(3);
     for (std::int64_t t = 0; t < kTokens; ++t) {
       ids.push_back(100 + static_cast<std::int64_t>(random() % 39900));
@@ -72,7 +72,7 @@ Status measure(const Shape& shape, const std::string& device, double scale, std:
   options.torch_dtype = shape.dtype;
   options.batch_size = shape.batch;
   options.device = device;
-  const train::DraftConfig config = smollm2_draft(shape.block);
+  const model::DraftConfig config = smollm2_draft(shape.block);
   LEVADA_ASSIGN_OR_RETURN(
       const auto trainer,
       train::DflashTrainer::create(

@@ -42,8 +42,8 @@ double as_written(float number) {
   return value;
 }
 
-train::DraftConfig shaped_like(const model::ModelConfig& target) {
-  train::DraftConfig draft;
+model::DraftConfig shaped_like(const model::ModelConfig& target) {
+  model::DraftConfig draft;
   draft.hidden = target.hidden;
   draft.intermediate = target.intermediate;
   draft.layers = kDraftLayers;
@@ -71,8 +71,8 @@ Result<std::vector<std::int64_t>> layer_ids(const std::vector<std::string>& word
   return ids;
 }
 
-Result<train::DraftConfig> first_shape(const recipe::ModelSection& model) {
-  if (model.draft_model_config) return train::read_draft_config(*model.draft_model_config);
+Result<model::DraftConfig> first_shape(const recipe::ModelSection& model) {
+  if (model.draft_model_config) return model::read_draft_config(*model.draft_model_config);
   LEVADA_ASSIGN_OR_RETURN(const model::ModelConfig target, read_target(model.target_model_path));
   if (!model.mask_token_id) {
     return invalid_argument("is missing, and there is no draft_model_config to say it", "model.mask_token_id");
@@ -132,7 +132,7 @@ Result<producer::Options> producer_options_of(const recipe::FanoutRecipe& recipe
   std::vector<std::string> words;
   for (const std::int64_t layer : layers) words.push_back(std::to_string(layer));
   options.aux_layer_ids = joined(words);
-  LEVADA_ASSIGN_OR_RETURN(const train::DraftConfig draft, draft_config_of(recipe, recipe.consumers[0]));
+  LEVADA_ASSIGN_OR_RETURN(const model::DraftConfig draft, draft_config_of(recipe, recipe.consumers[0]));
   options.target_hidden_size = draft.hidden;  // a draft reads its target's states as wide as they are
   options.target_vocabulary = draft.vocabulary;
   options.capture_batch_size = fanout.capture_batch_size;
@@ -157,7 +157,7 @@ consumer::Options consumer_options_of(const recipe::FanoutRecipe& recipe, const 
 }
 
 std::vector<std::pair<std::string, std::string>> training_terms(const train::Options& options,
-                                                                const train::DraftConfig& draft) {
+                                                                const model::DraftConfig& draft) {
   train::Options copy = options;
   OptionTable table;
   train::describe(table, copy);
@@ -167,11 +167,11 @@ std::vector<std::pair<std::string, std::string>> training_terms(const train::Opt
   for (const OptionTable::Option& option : table.options()) {
     if (elsewhere.count(option.name()) == 0) terms.emplace_back(option.name(), option.value());
   }
-  terms.emplace_back("draft", train::draft_config_json(draft));
+  terms.emplace_back("draft", model::draft_config_json(draft));
   return terms;
 }
 
-std::string training_hash(const train::Options& options, const train::DraftConfig& draft) {
+std::string training_hash(const train::Options& options, const model::DraftConfig& draft) {
   std::string text;
   for (const auto& [name, value] : training_terms(options, draft)) text += name + "=" + value + "\n";
   return hex64(hash64(std::as_bytes(std::span(text))));
@@ -205,9 +205,9 @@ train::Options trainer_options_of(const recipe::FanoutRecipe& recipe, const reci
   return options;
 }
 
-Result<train::DraftConfig> draft_config_of(const recipe::FanoutRecipe& recipe, const recipe::Consumer& consumer) {
+Result<model::DraftConfig> draft_config_of(const recipe::FanoutRecipe& recipe, const recipe::Consumer& consumer) {
   const recipe::ModelSection& model = consumer.model;
-  LEVADA_ASSIGN_OR_RETURN(train::DraftConfig draft, first_shape(model));
+  LEVADA_ASSIGN_OR_RETURN(model::DraftConfig draft, first_shape(model));
   LEVADA_ASSIGN_OR_RETURN(const std::vector<std::int64_t> ids, layer_ids(recipe.levada.target_layer_ids));
   if (model.draft_num_hidden_layers) draft.layers = *model.draft_num_hidden_layers;
   draft.sliding.resize(static_cast<std::size_t>(draft.layers), false);
@@ -220,7 +220,7 @@ Result<train::DraftConfig> draft_config_of(const recipe::FanoutRecipe& recipe, c
           "is needed: a target of " + std::to_string(draft.num_target_layers) + " layers has no usual choice",
           "levada.target_layer_ids");
     }
-    draft.target_layer_ids = train::default_target_layer_ids(draft.num_target_layers, draft.layers);
+    draft.target_layer_ids = model::default_target_layer_ids(draft.num_target_layers, draft.layers);
   }
   draft.dtype = recipe.model.torch_dtype;
   LEVADA_RETURN_IF_ERROR(train::check(draft, "the draft of " + consumer.consumer_id));
@@ -230,7 +230,7 @@ Result<train::DraftConfig> draft_config_of(const recipe::FanoutRecipe& recipe, c
 Result<std::vector<std::int64_t>> captured_layers(const recipe::FanoutRecipe& recipe) {
   std::vector<std::int64_t> layers;
   for (const recipe::Consumer& consumer : recipe.consumers) {
-    LEVADA_ASSIGN_OR_RETURN(const train::DraftConfig draft, draft_config_of(recipe, consumer));
+    LEVADA_ASSIGN_OR_RETURN(const model::DraftConfig draft, draft_config_of(recipe, consumer));
     if (layers.empty()) layers = draft.target_layer_ids;
     if (layers != draft.target_layer_ids) {
       return invalid_argument("the draft of " + consumer.consumer_id + " reads other layers than that of " +

@@ -13,7 +13,7 @@
 #include "fanout/run_config.h"
 #include "producer/options.h"
 #include "recipe/fanout_recipe.h"
-#include "train/draft_config.h"
+#include "model/draft_config.h"
 #include "train/options.h"
 
 namespace levada::cli {
@@ -29,13 +29,13 @@ train::Options trainer_options_of(const recipe::FanoutRecipe& recipe, const reci
 
 // The draft's geometry: the recipe's draft_model_config, or the target's own shapes with the recipe's number of layers;
 // single fields of the recipe go on top. Reads the target's config (not its weights).
-Result<train::DraftConfig> draft_config_of(const recipe::FanoutRecipe& recipe, const recipe::Consumer& consumer);
+Result<model::DraftConfig> draft_config_of(const recipe::FanoutRecipe& recipe, const recipe::Consumer& consumer);
 
 // Name and value of whatever changes what `options` and `draft` train; not where it is kept or on how many threads.
 std::vector<std::pair<std::string, std::string>> training_terms(const train::Options& options,
-                                                                const train::DraftConfig& draft);
+                                                                const model::DraftConfig& draft);
 // Changes with any of them.
-std::string training_hash(const train::Options& options, const train::DraftConfig& draft);
+std::string training_hash(const train::Options& options, const model::DraftConfig& draft);
 
 // Target layers that the run captures. kInvalidArgument if two drafts want different ones.
 Result<std::vector<std::int64_t>> captured_layers(const recipe::FanoutRecipe& recipe);

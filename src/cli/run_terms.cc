@@ -84,7 +84,7 @@ Result<RunTerms> run_terms_of(const recipe::FanoutRecipe& recipe) {
                  {"training.num_epochs", std::to_string(producer.epochs)},
                  {"training.prompt_seed", std::to_string(producer.prompt_seed)}};
   for (const recipe::Consumer& consumer : recipe.consumers) {
-    LEVADA_ASSIGN_OR_RETURN(const train::DraftConfig draft, draft_config_of(recipe, consumer));
+    LEVADA_ASSIGN_OR_RETURN(const model::DraftConfig draft, draft_config_of(recipe, consumer));
     for (auto& [name, value] : training_terms(trainer_options_of(recipe, consumer), draft)) {
       terms.emplace_back(consumer.consumer_id + "." + name, on_one_line(std::move(value)));
     }
@@ -119,7 +119,7 @@ Status agree_on_terms(const recipe::FanoutRecipe& recipe, const RunTerms& terms)
 
 Status check_before_start(const recipe::FanoutRecipe& recipe) {
   for (const recipe::Consumer& consumer : recipe.consumers) {
-    LEVADA_ASSIGN_OR_RETURN(const train::DraftConfig draft, draft_config_of(recipe, consumer));
+    LEVADA_ASSIGN_OR_RETURN(const model::DraftConfig draft, draft_config_of(recipe, consumer));
     LEVADA_RETURN_IF_ERROR(train::check(draft, "the draft of " + consumer.consumer_id));
   }
   LEVADA_ASSIGN_OR_RETURN(const producer::Options producer, producer_options_of(recipe));

@@ -31,9 +31,11 @@ std::int32_t KvLayout::pages_for(std::int64_t tokens) const {
   return static_cast<std::int32_t>((tokens + page_size_tokens_ - 1) / page_size_tokens_);
 }
 
-std::string KvLayout::identity() const {
-  std::string text = "page=" + std::to_string(page_size_tokens_);
+std::string KvLayout::identity(const std::string& group) const {
+  std::string text;
   for (const KvPlane& plane : planes_) {
+    if (plane.group != group) continue;
+    if (text.empty()) text = "page=" + std::to_string(page_size_tokens_);
     text += ";" + plane.group + "/" + plane.name + ":" + std::string(to_string(plane.dtype)) + "x" +
             std::to_string(plane.elements_per_token) + "@";
     for (std::int32_t layer : plane.layers) text += std::to_string(layer) + ",";

@@ -14,9 +14,12 @@
 
 namespace levada::core {
 
+inline constexpr const char* kTargetGroup = "target";
+inline constexpr const char* kDraftGroup = "draft";  // what a draft has made of the target's states, in the same pages
+
 struct KvPlane {
   std::string name;              // "k", "v", ...
-  std::string group = "target";  // identity and hits are per group (law 8): "target", later "draft"
+  std::string group = kTargetGroup;  // identity and hits are per group (law 8)
   DType dtype = DType::kF32;
   std::int32_t elements_per_token = 0;  // per layer
   std::vector<std::int32_t> layers;     // owning layers, ascending
@@ -38,8 +41,9 @@ class KvLayout {
   std::int64_t bytes_per_page() const;
   // Pages needed for `tokens` tokens: the only place that rounds (law 5).
   std::int32_t pages_for(std::int64_t tokens) const;
-  // Stable text over page size and all planes; part of the cache identity (law 8).
-  std::string identity() const;
+  // Stable text over page size and all planes of the group; part of the group's cache identity (law 8). Empty: no such
+  // planes.
+  std::string identity(const std::string& group = kTargetGroup) const;
 
  private:
   std::int32_t page_size_tokens_;

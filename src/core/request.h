@@ -64,6 +64,13 @@ struct Finish {
   Status status;
 };
 
+// What speculation gave an answer: tokens per step = 1 + accepted / steps.
+struct SpeculationCount {
+  std::int32_t steps = 0;     // decode steps, those without drafts included
+  std::int32_t drafts = 0;    // verified
+  std::int32_t accepted = 0;  // of them
+};
+
 // One step's news about one request. token_ids are the accepted tokens (the matched stop token included, as clients of
 // SGLang expect in output_ids); text excludes what the stop rule cut and what is still held back.
 struct OutputDelta {
@@ -73,6 +80,7 @@ struct OutputDelta {
   std::int32_t prompt_tokens = 0;
   std::int32_t cached_tokens = 0;      // at first admission; 0 <= cached <= prompt
   std::int32_t completion_tokens = 0;  // cumulative
+  SpeculationCount speculation;  // cumulative
   // If asked: of token_ids, one each; of the prompt tokens that follow those of the delta before; hidden states of the
   // rows that follow, one after the other.
   std::vector<TokenLogprob> logprobs, prompt_logprobs;

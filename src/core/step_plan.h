@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -24,6 +25,16 @@ struct PlanSlice {
   std::int32_t block_table_first = 0;  // in StepPlan::block_tables
   std::int32_t block_table_pages = 0;  // >= pages for range.end() tokens
   std::int32_t sample_row = -1;        // index into StepPlan::samples, or -1: no token wanted (chunk not the last)
+  // The slice's last so many rows hold drafts: guesses at what the rows before them would sample. Then each of the last
+  // 1 + drafts rows has a sample of its own, in order from sample_row on. See accepted_drafts().
+  std::int32_t drafts = 0;
+  // After the last token that the samples give, the plan's draft proposes so many; 0: none are wanted. It runs a block of
+  // 1 + propose rows, the first at the position of that token at the latest range.end(), and may overwrite their draft
+  // planes: the block table covers range.end() + 1 + propose tokens. REQUIRES: sample_row >= 0, StepPlan::draft set.
+  std::int32_t propose = 0;
+  // The draft planes hold the plan's draft's numbers from this position on, up to range.first; before, they hold nothing
+  // that it may read.
+  std::int32_t draft_from = 0;
 };
 
 // How to choose the token after the last row of a slice. Randomness is counter-based on (seed, position), so a request's
@@ -50,6 +61,16 @@ struct SampleRow {
   std::int32_t top_logprobs = -1;
 };
 
+// How many drafts were right, drafts[i] being the guess at sampled[i]: the leading run. Then sampled[0 .. that many] are
+// what plain decoding would have sampled, token for token: each row is sampled with the numbers of its own position. For a
+// draft without probabilities this is rejection sampling (spec/dflash.md 3.2, "point mass"): it is accepted with its
+// probability, else what comes is drawn from the rest.
+constexpr std::int32_t accepted_drafts(std::span<const Token> sampled, std::span<const Token> drafts) {
+  std::size_t run = 0;
+  while (run < drafts.size() && run < sampled.size() && sampled[run] == drafts[run]) ++run;
+  return static_cast<std::int32_t>(run);
+}
+
 constexpr std::int64_t mask_words(std::int64_t vocabulary) { return (vocabulary + 31) / 32; }
 
 // A row of the prompt whose next token is known: how probable was it?
@@ -72,6 +93,8 @@ struct FutureToken {
 
 struct StepPlan {
   StepId step{};
+  // The draft whose planes every row of this step writes, and who proposes; kNoDraft: the planes are left alone.
+  DraftVersion draft = kNoDraft;
   std::vector<Token> tokens;
   std::vector<std::int32_t> positions;
   std::vector<PlanSlice> slices;
@@ -95,6 +118,7 @@ struct StepResult {
   Status status;
   std::vector<Token> sampled;                  // one per StepPlan::samples
   std::vector<TokenLogprob> sampled_logprobs;  // one per StepPlan::samples, none if no sample asks
+  std::vector<Token> proposed;                 // `propose` for each slice that asks, in the order of slices
   std::vector<TokenLogprob> scored;            // one per StepPlan::scores
   // One per StepPlan::hidden, its rows one after the other.
   std::vector<std::vector<float>> hidden;

@@ -21,6 +21,8 @@ class TokenGuide {
   virtual bool allowed(std::span<std::uint32_t> words) = 0;
   // A token of the answer, the one that ends it included. Not ok: it wasn't allowed, and the request fails.
   virtual Status accept(Token token) = 0;
+  // Takes back the last `tokens` accepted ones. REQUIRES: so many were accepted.
+  virtual void rollback(std::int32_t tokens) = 0;
 };
 
 }  // namespace levada::core

@@ -77,10 +77,11 @@ Status fill_future_tokens(core::StepPlan& plan, std::span<const core::Token> pre
 }
 
 Result<std::unique_ptr<model::SampledTokens>> run_layers(model::Model& model, model::KvPool& pool,
+                                                         const std::shared_ptr<const model::Draft>& draft,
                                                          const core::StepPlan& plan, capture::RowSink* rows,
                                                          core::StepResult& result) {
   LEVADA_CHECK(rows != nullptr || plan.captures.empty(), "captured rows have somewhere to go");
-  LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<model::Forward> forward, model.begin(plan, pool));
+  LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<model::Forward> forward, model.begin(plan, pool, draft));
   if (plan.captures.empty()) {
     LEVADA_RETURN_IF_ERROR(forward->all_layers());
   } else {

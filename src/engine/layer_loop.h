@@ -18,8 +18,9 @@ namespace levada::engine {
 Status fill_future_tokens(core::StepPlan& plan, std::span<const core::Token> previous_samples);
 
 // One token per plan.samples; none when the plan asks for none. The rows that plan.captures names go to `rows`, which
-// may be null only if there are none. What else the plan wants to know comes into `result`. Returns when the step is under way, not when it is done, if the model runs ahead.
+// may be null only if there are none. `draft`: the one that plan.draft names. What else the plan wants to know comes into `result`. Returns when the step is under way, not when it is done, if the model runs ahead.
 Result<std::unique_ptr<model::SampledTokens>> run_layers(model::Model& model, model::KvPool& pool,
+                                                         const std::shared_ptr<const model::Draft>& draft,
                                                          const core::StepPlan& plan, capture::RowSink* rows,
                                                          core::StepResult& result);
 

@@ -72,8 +72,8 @@ Result<std::unique_ptr<model::SampledTokens>> sample_with_wishes(model::Forward&
     result.hidden.emplace_back(values, values + rows.elements());
   }
   LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<model::SampledTokens> tokens, forward.sample());
-  LEVADA_ASSIGN_OR_RETURN(std::vector<core::Token> sampled, tokens->wait());
-  const std::vector<core::ScoreRow> questions = questions_of(plan, sampled);
+  LEVADA_ASSIGN_OR_RETURN(model::StepTokens step, tokens->wait());
+  const std::vector<core::ScoreRow> questions = questions_of(plan, step.sampled);
   LEVADA_ASSIGN_OR_RETURN(std::vector<core::TokenLogprob> answers, answer(forward, questions));
   const auto scored = answers.begin() + static_cast<std::ptrdiff_t>(plan.scores.size());
   result.scored.assign(answers.begin(), scored);
@@ -83,7 +83,7 @@ Result<std::unique_ptr<model::SampledTokens>> sample_with_wishes(model::Forward&
       result.sampled_logprobs.push_back(row.top_logprobs >= 0 ? std::move(*next++) : core::TokenLogprob{});
     }
   }
-  return model::ready_tokens(std::move(sampled));
+  return model::ready_tokens(std::move(step));
 }
 
 }  // namespace levada::engine

@@ -34,7 +34,7 @@ class ThreeIds final : public model::Forward {
   }
   Result<std::unique_ptr<model::SampledTokens>> sample() override {
     std::fill(memory_.begin(), memory_.end(), 77.0f);
-    return model::ready_tokens(std::vector<core::Token>(plan_.samples.size(), 1));
+    return model::ready_tokens({std::vector<core::Token>(plan_.samples.size(), 1), {}});
   }
   std::size_t largest_read = 0;
 
@@ -52,7 +52,7 @@ TEST(Wishes, EachSampleThatAsksGetsItsOwnAlternatives) {  // B40
   ThreeIds forward(plan);
   core::StepResult result;
   const auto tokens = sample_with_wishes(forward, plan, result);
-  EXPECT_EQ(tokens.value()->wait().value(), (std::vector<core::Token>{1, 1, 1}));
+  EXPECT_EQ(tokens.value()->wait().value().sampled, (std::vector<core::Token>{1, 1, 1}));
   ASSERT_EQ(result.sampled_logprobs.size(), 3u);
   EXPECT_EQ(result.sampled_logprobs[1].token, 1);
   EXPECT_NEAR(result.sampled_logprobs[1].logprob, log_share(0, 1), 1e-6);

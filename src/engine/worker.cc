@@ -1,6 +1,8 @@
 #include "engine/worker.h"
 
 #include <exception>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "base/log.h"
@@ -49,20 +51,30 @@ struct Worker::Impl {
   Result<std::unique_ptr<model::SampledTokens>> start(core::StepPlan& plan, core::StepResult& result) {
     try {
       if (!model->runs_ahead()) LEVADA_RETURN_IF_ERROR(fill_future_tokens(plan, previous_samples));
-      return run_layers(*model, *pool, plan, rows, result);
+      LEVADA_ASSIGN_OR_RETURN(const std::shared_ptr<const model::Draft> draft, draft_of(plan));
+      return run_layers(*model, *pool, draft, plan, rows, result);
     } catch (const std::exception& failure) {  // memory, mostly: torch's own exceptions end in model
       return internal_error(std::string("the step failed: ") + failure.what());
     }
   }
 
+  Result<std::shared_ptr<const model::Draft>> draft_of(const core::StepPlan& plan) {
+    if (plan.draft == core::kNoDraft) return std::shared_ptr<const model::Draft>();
+    std::lock_guard lock(drafts_mutex);
+    const auto found = drafts.find(plan.draft);
+    if (found == drafts.end()) return internal_error("step plan: a draft that was never offered");
+    return found->second;
+  }
+
   void deliver(Started& step) {
     core::StepResult& result = step.result;
-    Result<std::vector<core::Token>> sampled =
-        step.tokens.ok() ? step.tokens.value()->wait() : Result<std::vector<core::Token>>(step.tokens.status());
-    if (sampled.ok()) {
-      result.sampled = std::move(sampled).value();
+    Result<model::StepTokens> tokens =
+        step.tokens.ok() ? step.tokens.value()->wait() : Result<model::StepTokens>(step.tokens.status());
+    if (tokens.ok()) {
+      result.sampled = std::move(tokens->sampled);
+      result.proposed = std::move(tokens->proposed);
     } else {
-      result.status = sampled.status();
+      result.status = tokens.status();
       find_loss(result);
     }
     if (!model->runs_ahead()) previous_samples = result.sampled;
@@ -86,6 +98,8 @@ struct Worker::Impl {
   capture::RowSink* const rows;
   std::function<void(core::StepResult)> sink;
   std::vector<core::Token> previous_samples;
+  std::mutex drafts_mutex;
+  std::map<core::DraftVersion, std::shared_ptr<const model::Draft>> drafts;  // that plans may name
   bool loss_said = false;
   Mailbox<std::unique_ptr<core::StepPlan>> mailbox;
   Mailbox<Started> started;
@@ -118,6 +132,18 @@ void Worker::submit(std::unique_ptr<core::StepPlan> plan) {
   LEVADA_CHECK(impl_->mailbox.push(std::move(plan)), "plans come while the worker lives");
 }
 
+void Worker::offer_draft(core::DraftVersion version, std::shared_ptr<const model::Draft> draft) {
+  LEVADA_CHECK(version != core::kNoDraft && draft != nullptr, "a draft and its name");
+  std::lock_guard lock(impl_->drafts_mutex);
+  LEVADA_CHECK(impl_->drafts.emplace(version, std::move(draft)).second, "a version is offered once");
+}
+
+void Worker::withdraw_draft(core::DraftVersion version) {
+  std::lock_guard lock(impl_->drafts_mutex);
+  impl_->drafts.erase(version);
+}
+
+model::Model& Worker::model() { return *impl_->model; }
 const model::Model& Worker::model() const { return *impl_->model; }
 const model::KvPool& Worker::pool() const { return *impl_->pool; }
 

@@ -23,6 +23,13 @@ class Worker final : public core::StepExecutor {
   void submit(std::unique_ptr<core::StepPlan> plan) override;
   void set_result_sink(std::function<void(core::StepResult)> sink) override;
 
+  // Any thread. Plans may name `version` from now on. REQUIRES: the draft is the model's own, the version is new.
+  void offer_draft(core::DraftVersion version, std::shared_ptr<const model::Draft> draft);
+  // Any thread. No plan in flight or to come names it.
+  void withdraw_draft(core::DraftVersion version);
+
+  // To load drafts with, on any thread.
+  model::Model& model();
   const model::Model& model() const;
   const model::KvPool& pool() const;
 

@@ -43,7 +43,7 @@ class CountingModel final : public model::Model {
       for (const core::SampleRow& sample : plan_.samples) {
         tokens.push_back(plan_.tokens[static_cast<std::size_t>(sample.row)] + 1);
       }
-      return model::ready_tokens(std::move(tokens));
+      return model::ready_tokens({std::move(tokens), {}});
     }
 
    private:
@@ -58,7 +58,11 @@ class CountingModel final : public model::Model {
   Result<std::unique_ptr<model::KvPool>> make_kv_pool(std::int32_t) override {
     return std::unique_ptr<model::KvPool>(std::make_unique<Pool>());
   }
-  Result<std::unique_ptr<model::Forward>> begin(const core::StepPlan& plan, model::KvPool&) override {
+  Result<std::shared_ptr<const model::Draft>> load_draft(const std::filesystem::path&) override {
+    return unavailable("it counts without");
+  }
+  Result<std::unique_ptr<model::Forward>> begin(const core::StepPlan& plan, model::KvPool&,
+                                                const std::shared_ptr<const model::Draft>&) override {
     return std::unique_ptr<model::Forward>(std::make_unique<Step>(*this, plan));
   }
   bool runs_ahead() const override { return false; }

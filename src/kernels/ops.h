@@ -28,6 +28,8 @@ struct PagedBatch {
   std::span<const std::int32_t> first_row, rows, context, block_table_first;
   std::span<const std::int32_t> block_tables;
   std::int32_t page_size = 0;
+  // Rows of slice s attend no position before first_key[s]; empty: from 0 on. At most context[s].
+  std::span<const std::int32_t> first_key = {};
 };
 
 // Parameters of one sampled row; see core::SampleRow for the meaning.

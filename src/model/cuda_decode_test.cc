@@ -156,7 +156,7 @@ TEST_F(CudaDecode, RecordingAGraphInBetweenLeavesTheTokensOfTheStepBefore) {
   auto two = std::move(model->begin(second.plan(), *pool)).value();
   ASSERT_TRUE(two->all_layers().ok());
   const auto chosen = std::move(two->sample()).value()->wait();
-  again.tokens[2000] = token->wait().value().front();
+  again.tokens[2000] = token->wait().value().sampled.front();
   for (std::size_t row = 0; row < 2; ++row, ++again.computed) {
     const std::vector<float> alone = logits_alone(again);
     EXPECT_GT(alone[static_cast<std::size_t>(chosen.value()[row])],

@@ -78,7 +78,11 @@ class DecoderModel final : public Model {
   Result<std::unique_ptr<KvPool>> make_kv_pool(std::int32_t pages) override {
     return DecoderKvPool::make(layout_, pages, config_.kv_heads, device_);
   }
-  Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) override;
+  Result<std::shared_ptr<const Draft>> load_draft(const std::filesystem::path&) override {
+    return Status(StatusCode::kUnimplemented, "drafts are not served yet");
+  }
+  Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool,
+                                         const std::shared_ptr<const Draft>& draft) override;
   bool runs_ahead() const override { return false; }
   void settle_thread() override { parts_.host->pool.pin_caller(); }
   std::vector<MemoryUse> memory() const override { return {{"weights", weights_.bytes}}; }
@@ -157,7 +161,7 @@ class DecoderForward final : public Forward {
   Result<std::unique_ptr<SampledTokens>> sample() override {
     if (plan_.samples.empty()) return ready_tokens({});
     LEVADA_ASSIGN_OR_RETURN(const device::TensorView values, logits(sampled_rows(plan_)));
-    return ready_tokens(sample_on_host(plan_, values, *model_.parts_.host->ops));
+    return ready_tokens({sample_on_host(plan_, values, *model_.parts_.host->ops), {}});
   }
 
  private:
@@ -171,7 +175,8 @@ class DecoderForward final : public Forward {
   int next_layer_ = 0;
 };
 
-Result<std::unique_ptr<Forward>> DecoderModel::begin(const core::StepPlan& plan, KvPool& pool) {
+Result<std::unique_ptr<Forward>> DecoderModel::begin(const core::StepPlan& plan, KvPool& pool,
+                                                     const std::shared_ptr<const Draft>&) {
   auto* own = dynamic_cast<DecoderKvPool*>(&pool);
   LEVADA_CHECK(own != nullptr && own->layout().identity() == layout_.identity(), "a pool made by this model");
   const StepLimits limits{config_.vocabulary, parts_.info.context_length_tokens, own->pages(),

@@ -7,16 +7,16 @@ namespace {
 
 class ReadyTokens final : public SampledTokens {
  public:
-  explicit ReadyTokens(std::vector<core::Token> tokens) : tokens_(std::move(tokens)) {}
-  Result<std::vector<core::Token>> wait() override { return std::move(tokens_); }
+  explicit ReadyTokens(StepTokens tokens) : tokens_(std::move(tokens)) {}
+  Result<StepTokens> wait() override { return std::move(tokens_); }
 
  private:
-  std::vector<core::Token> tokens_;
+  StepTokens tokens_;
 };
 
 }  // namespace
 
-std::unique_ptr<SampledTokens> ready_tokens(std::vector<core::Token> tokens) {
+std::unique_ptr<SampledTokens> ready_tokens(StepTokens tokens) {
   return std::make_unique<ReadyTokens>(std::move(tokens));
 }
 

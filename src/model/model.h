@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,10 +21,19 @@
 #include "core/model_info.h"
 #include "core/step_plan.h"
 #include "device/device.h"
+#include "model/draft_config.h"
 
 namespace levada::model {
 
 inline constexpr std::int32_t kMaxPageSizeTokens = 1024;
+
+// The size of draft that there is room for, in pages and on the device: a draft fits if none of its numbers is larger.
+struct DraftRoom {
+  std::int64_t layers = 0, kv_width = 0;  // kv_heads * head_dim
+  std::int64_t features = 0;              // captured layers * hidden
+  std::int64_t parameters = 0, block_size = 0;
+};
+DraftRoom room_for(const DraftConfig& config);
 
 struct ModelOptions {
   std::string dtype = "auto";           // weights: float32, bfloat16; auto: as stored (on CUDA bfloat16 for GGUF)
@@ -34,6 +44,8 @@ struct ModelOptions {
   int threads = 0;                         // CPU kernels; 0: all cores of the affinity mask
   // CUDA: where the warm-up manifest lies (model/warmup_manifest.h). Empty: no manifest, and nothing is measured.
   std::string warmup_folder;
+  // What drafts this model may ever be given: their planes are part of the KV layout. Unset: none.
+  std::optional<DraftRoom> draft_room;
 };
 
 // KV bytes of one rank: for each plane of the layout, one buffer over all pages and owning layers.
@@ -48,14 +60,27 @@ class KvPool {
   virtual void poison(std::int32_t page) = 0;
 };
 
+struct StepTokens {
+  std::vector<core::Token> sampled;   // one per plan.samples
+  std::vector<core::Token> proposed;  // see core::StepResult
+};
+
 // Tokens that may still be on their way from the device.
 class SampledTokens {
  public:
   virtual ~SampledTokens() = default;
-  // One per plan.samples. Blocks until they are here; any thread, once. The device's error if the step failed on it.
-  virtual Result<std::vector<core::Token>> wait() = 0;
+  // Blocks until they are here; any thread, once. The device's error if the step failed on it.
+  virtual Result<StepTokens> wait() = 0;
 };
-std::unique_ptr<SampledTokens> ready_tokens(std::vector<core::Token> tokens);
+std::unique_ptr<SampledTokens> ready_tokens(StepTokens tokens);
+
+// A draft's weights in the form its target's device takes, checked against that target (docs/models.md, "DFlash drafts").
+class Draft {
+ public:
+  virtual ~Draft() = default;
+  virtual const DraftConfig& config() const = 0;
+  virtual std::int64_t bytes() const = 0;
+};
 
 // Hidden states where they were computed: ready in the order of `stream`, on which what the step launches next
 // overwrites them.
@@ -78,7 +103,8 @@ class Forward {
   virtual Result<device::TensorView> host_rows(std::int32_t first, std::int32_t count, bool final_norm) = 0;
   // Final norm and lm_head for the given rows. f32 [rows.size(), vocab_size] in host memory, valid until the next call.
   virtual Result<device::TensorView> logits(std::span<const std::int32_t> rows) = 0;
-  // After the last layer: chooses a token per plan.samples, the same on every device but for rounding.
+  // After the last layer: chooses a token per plan.samples, the same on every device but for rounding; then the draft, if
+  // there is one, proposes what the plan's slices ask for. hidden() and logits() are as before afterwards.
   virtual Result<std::unique_ptr<SampledTokens>> sample() = 0;
 };
 
@@ -99,8 +125,15 @@ class Model {
   // True if steps may be begun before the tokens of the step before have been waited for: then begin() itself takes
   // plan.future_tokens from where that step left them on the device. Else all of plan.tokens must be known.
   virtual bool runs_ahead() const = 0;
-  // `plan` and its arrays must outlive the Forward; not the tokens that sample() gave.
-  virtual Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) = 0;
+  // `folder`: config.json and model.safetensors as SpecForge exports and SGLang loads them. Any thread, beside steps.
+  // kNotFound, kDataLoss naming the tensor, kInvalidArgument naming the field that doesn't fit the target or isn't
+  // supported, kResourceExhausted with the numbers of a draft larger than ModelOptions::draft_room.
+  virtual Result<std::shared_ptr<const Draft>> load_draft(const std::filesystem::path& folder) = 0;
+  // `plan` and its arrays must outlive the Forward; not the tokens that sample() gave. `draft`: this model's, the one that
+  // plan.draft names; null without. Another one than in the step before takes over here: nothing waits for it.
+  virtual Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool,
+                                                 const std::shared_ptr<const Draft>& draft) = 0;
+  Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) { return begin(plan, pool, nullptr); }
   // Called by the thread that will begin every step from then on, which may be given a core of its own.
   virtual void settle_thread() {}
   // Asked after a step that failed: the error that its device keeps, so that every later step will fail; else ok.

@@ -115,6 +115,7 @@ class CountingGuide final : public core::TokenGuide {
     ++accepted_;
     return {};
   }
+  void rollback(std::int32_t tokens) override { accepted_ -= static_cast<std::size_t>(tokens); }
   bool free_ = false;
 
  private:

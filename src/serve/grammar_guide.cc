@@ -17,6 +17,7 @@ bool GrammarGuide::allowed(std::span<std::uint32_t> words) {
 }
 
 Status GrammarGuide::accept(core::Token token) {
+  before_.push_back(phase_);
   if (phase_ == Phase::kFree) {
     if (token == reasoning_.end) phase_ = Phase::kBound;
     return {};
@@ -25,7 +26,22 @@ Status GrammarGuide::accept(core::Token token) {
     phase_ = token == reasoning_.begin ? Phase::kFree : Phase::kBound;
     if (phase_ == Phase::kFree) return {};
   }
-  return matcher_.accept(token);
+  const Status accepted = matcher_.accept(token);
+  if (!accepted.ok()) {  // it changed nothing
+    phase_ = before_.back();
+    before_.pop_back();
+  }
+  return accepted;
+}
+
+void GrammarGuide::rollback(std::int32_t tokens) {
+  for (; tokens > 0; --tokens) {
+    const Phase after = phase_;
+    phase_ = before_.back();
+    before_.pop_back();
+    const bool free = phase_ == Phase::kFree || (phase_ == Phase::kStart && after == Phase::kFree);
+    if (!free) matcher_.rollback(1);
+  }
 }
 
 }  // namespace levada::serve

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "core/token_guide.h"
 #include "grammar/matcher.h"
@@ -27,12 +28,14 @@ class GrammarGuide final : public core::TokenGuide {
 
   bool allowed(std::span<std::uint32_t> words) override;
   Status accept(core::Token token) override;
+  void rollback(std::int32_t tokens) override;
 
  private:
   enum class Phase : std::uint8_t { kStart, kFree, kBound };
   grammar::Matcher matcher_;
   ReasoningTokens reasoning_;
   Phase phase_ = Phase::kBound;
+  std::vector<Phase> before_;  // each accepted token
 };
 
 }  // namespace levada::serve

@@ -19,7 +19,7 @@ constexpr int kVersion = 1;
 
 nlohmann::ordered_json contract_json(const Contract& c) {
   const Options& o = c.options;
-  return {{"draft", nlohmann::ordered_json::parse(draft_config_json(c.config))},
+  return {{"draft", nlohmann::ordered_json::parse(model::draft_config_json(c.config))},
           {"tables", c.tables},
           {"world", c.world},
           {"batch_size", o.batch_size},
@@ -80,7 +80,7 @@ Status write_text(const fs::path& file, const std::string& text) {
 
 Status write_files(const fs::path& folder, const Contract& contract, const DraftState& state) {
   const std::vector<NamedFlat> parts = optimizer_parts(state);
-  LEVADA_RETURN_IF_ERROR(write_text(folder / "config.json", draft_config_json(contract.config)));
+  LEVADA_RETURN_IF_ERROR(write_text(folder / "config.json", model::draft_config_json(contract.config)));
   LEVADA_RETURN_IF_ERROR(
       write_synced(folder / "model.safetensors", DraftImage(state.slices, {{"", state.weights_flat}}).pieces()));
   LEVADA_RETURN_IF_ERROR(write_synced(folder / "optimizer.safetensors", DraftImage(state.slices, parts).pieces()));
@@ -115,14 +115,14 @@ Status compare(const nlohmann::json& stored, const nlohmann::json& now, const st
 
 }  // namespace
 
-Status write_export(const fs::path& folder, const DraftConfig& config, const DraftState& state) {
+Status write_export(const fs::path& folder, const model::DraftConfig& config, const DraftState& state) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) return unavailable(folder.string() + ": " + error.message());
   // Weights first: a folder with a config has them.
   LEVADA_RETURN_IF_ERROR(
       replace_file(folder / "model.safetensors", DraftImage(state.slices, {{"", state.weights_flat}}).pieces()));
-  const std::string text = draft_config_json(config);
+  const std::string text = model::draft_config_json(config);
   const std::string_view pieces[] = {text};
   return replace_file(folder / "config.json", pieces);
 }

@@ -18,12 +18,12 @@ namespace levada::train {
 // What must not change between save and resume.
 struct Contract {
   const Options& options;
-  const DraftConfig& config;
+  const model::DraftConfig& config;
   std::string tables;  // FrozenTables::identity()
   std::int64_t world = 1;
 };
 
-Status write_export(const std::filesystem::path& folder, const DraftConfig& config, const DraftState& state);
+Status write_export(const std::filesystem::path& folder, const model::DraftConfig& config, const DraftState& state);
 
 // Returns the new folder. Older ones beyond options.max_checkpoints go, as do those of later steps.
 Result<std::filesystem::path> save_checkpoint(const Contract& contract, const DraftState& state);

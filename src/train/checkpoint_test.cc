@@ -29,11 +29,11 @@ struct Trained {
       saved = trainer->save().value();
     }
   }
-  Status resume(const Options& with, const DraftConfig& draft) const {
+  Status resume(const Options& with, const model::DraftConfig& draft) const {
     return DflashTrainer::resume(saved, with, draft, small_tables(config)).status();
   }
   TemporaryFolder folder;
-  DraftConfig config = small_config();
+  model::DraftConfig config = small_config();
   Options options = small_options();
   Samples samples{config, 4};
   std::unique_ptr<DflashTrainer> trainer;
@@ -69,23 +69,23 @@ TEST(Checkpoint, AFolderThatCannotBeWrittenIsAStatusAndLeavesTheOldOne) {
 
 TEST(Checkpoint, AnotherRunIsRefusedByTheFieldThatDiffers) {
   const Trained trained(1);
-  auto field = [&](const std::function<void(Options&, DraftConfig&)>& change) {
+  auto field = [&](const std::function<void(Options&, model::DraftConfig&)>& change) {
     Options options = trained.options;
-    DraftConfig config = trained.config;
+    model::DraftConfig config = trained.config;
     change(options, config);
     return trained.resume(options, config).field();
   };
-  EXPECT_EQ(field([](Options&, DraftConfig&) {}), "");
-  EXPECT_EQ(field([](Options& o, DraftConfig&) { o.learning_rate = 1; }), "learning_rate");
-  EXPECT_EQ(field([](Options& o, DraftConfig&) { o.seed = 43; }), "seed");
-  EXPECT_EQ(field([](Options& o, DraftConfig&) { o.num_anchors = 6; }), "num_anchors");
-  EXPECT_EQ(field([](Options& o, DraftConfig&) { o.batch_size = 4; }), "batch_size");
-  EXPECT_EQ(field([](Options&, DraftConfig& c) { c.block_size = 8; }), "draft.block_size");
-  EXPECT_EQ(field([](Options&, DraftConfig& c) {
+  EXPECT_EQ(field([](Options&, model::DraftConfig&) {}), "");
+  EXPECT_EQ(field([](Options& o, model::DraftConfig&) { o.learning_rate = 1; }), "learning_rate");
+  EXPECT_EQ(field([](Options& o, model::DraftConfig&) { o.seed = 43; }), "seed");
+  EXPECT_EQ(field([](Options& o, model::DraftConfig&) { o.num_anchors = 6; }), "num_anchors");
+  EXPECT_EQ(field([](Options& o, model::DraftConfig&) { o.batch_size = 4; }), "batch_size");
+  EXPECT_EQ(field([](Options&, model::DraftConfig& c) { c.block_size = 8; }), "draft.block_size");
+  EXPECT_EQ(field([](Options&, model::DraftConfig& c) {
               c.target_layer_ids = {1, 3, 4};
             }),
             "draft.dflash_config.target_layer_ids");
-  EXPECT_EQ(field([](Options& o, DraftConfig&) { o.save_interval = 7; }), "") << "where and when to save is free";
+  EXPECT_EQ(field([](Options& o, model::DraftConfig&) { o.save_interval = 7; }), "") << "where and when to save is free";
   const auto other = DflashTrainer::resume(
       trained.saved, trained.options, trained.config,
       std::make_shared<FrozenTensors>(random_table(97, 32, 8, "float32"), random_table(97, 32, 9, "float32"), 8));
@@ -119,7 +119,7 @@ TEST(Checkpoint, DamageIsDataLoss) {
 
 // B46: what is exported is what was trained, no more and no less, and gives the same losses when loaded.
 TEST(Export, B46HasExactlyTheCheckpointsTensorsAndGivesTheSameLoss) {
-  DraftConfig config = small_config();
+  model::DraftConfig config = small_config();
   config.attention_bias = true;
   Options options = small_options();
   const Samples samples(config, 4);
@@ -128,7 +128,7 @@ TEST(Export, B46HasExactlyTheCheckpointsTensorsAndGivesTheSameLoss) {
   const TemporaryFolder out;
   ASSERT_TRUE(trainer->export_to(out.path()).ok());
   EXPECT_EQ(names_in(out.path()), (std::vector<std::string>{"config.json", "model.safetensors"}));
-  EXPECT_EQ(read_draft_config(out.path() / "config.json").value(), config);
+  EXPECT_EQ(model::read_draft_config(out.path() / "config.json").value(), config);
   const auto file = std::move(files::open_safetensors(out.path() / "model.safetensors")).value();
   EXPECT_EQ(file->tensors().size(), 3u + 2 * (4 + 4 + 3 + 4));
   EXPECT_EQ(file->find("fc.weight")->shape, (std::vector<std::int64_t>{32, 96}));
@@ -142,19 +142,19 @@ TEST(Export, B46HasExactlyTheCheckpointsTensorsAndGivesTheSameLoss) {
 }
 
 TEST(Export, LoadingWeightsOfAnotherShapeOrWithOtherTensorsIsRefused) {
-  const DraftConfig config = small_config();
+  const model::DraftConfig config = small_config();
   auto trainer = make_trainer(small_options(), config);
   const TemporaryFolder out;
   ASSERT_TRUE(trainer->export_to(out.path()).ok());
-  const auto field_of = [&](const std::function<void(DraftConfig&)>& change) {
-    DraftConfig other = config;
+  const auto field_of = [&](const std::function<void(model::DraftConfig&)>& change) {
+    model::DraftConfig other = config;
     change(other);
     return make_trainer(small_options(), other)->load_weights(out.path()).field();
   };
-  EXPECT_EQ(field_of([](DraftConfig& c) { c.intermediate = 64; }), "intermediate_size");
-  EXPECT_EQ(field_of([](DraftConfig& c) { c.norm_eps = 1e-5; }), "rms_norm_eps");
-  EXPECT_EQ(field_of([](DraftConfig& c) { c.sliding = {false, true}; }), "layer_types");
-  EXPECT_EQ(field_of([](DraftConfig& c) { c.norm_eps = static_cast<float>(c.norm_eps); }), "") << "the same float";
+  EXPECT_EQ(field_of([](model::DraftConfig& c) { c.intermediate = 64; }), "intermediate_size");
+  EXPECT_EQ(field_of([](model::DraftConfig& c) { c.norm_eps = 1e-5; }), "rms_norm_eps");
+  EXPECT_EQ(field_of([](model::DraftConfig& c) { c.sliding = {false, true}; }), "layer_types");
+  EXPECT_EQ(field_of([](model::DraftConfig& c) { c.norm_eps = static_cast<float>(c.norm_eps); }), "") << "the same float";
   std::string bytes = content(out.path() / "model.safetensors");
   bytes.replace(bytes.find("hidden_norm.weight"), 18, "hidden_nose.weight");
   std::ofstream(out.path() / "model.safetensors", std::ios::binary) << bytes;

@@ -20,7 +20,7 @@ namespace levada::train {
 
 struct ConsumerRunRequest {
   Options trainer;  // total_steps 0: as many as the plan has
-  DraftConfig draft;
+  model::DraftConfig draft;
   consumer::Options consumer;
   SocketCollective* ranks = nullptr;   // of a trainer of several processes (rank_processes.h)
   fanout::ConsumerSpec window;         // as the producer's; quantum == trainer.samples_per_step() * ranks

@@ -41,7 +41,7 @@ Status check_options(const Options& o) {
   return {};
 }
 
-Status check_fit(const DraftConfig& config, const Options& options, const FrozenTensors& tables) {
+Status check_fit(const model::DraftConfig& config, const Options& options, const FrozenTensors& tables) {
   if (tables.hidden() != config.hidden) {
     return invalid_argument(
         "the draft has " + std::to_string(config.hidden) + ", the target " + std::to_string(tables.hidden()),
@@ -65,7 +65,7 @@ Status check_fit(const DraftConfig& config, const Options& options, const Frozen
 }
 
 // Block size, type, length and mask token may change between runs; what shapes weights or their use may not.
-Status check_same_geometry(const DraftConfig& stored, const DraftConfig& run, const std::string& file) {
+Status check_same_geometry(const model::DraftConfig& stored, const model::DraftConfig& run, const std::string& file) {
   const std::pair<const char*, bool> fields[] = {
       {"hidden_size", stored.hidden == run.hidden},
       {"intermediate_size", stored.intermediate == run.intermediate},
@@ -90,7 +90,7 @@ Status check_same_geometry(const DraftConfig& stored, const DraftConfig& run, co
 
 class Trainer final : public DflashTrainer {
  public:
-  Trainer(const Options& options, const DraftConfig& config, std::shared_ptr<const FrozenTensors> tables,
+  Trainer(const Options& options, const model::DraftConfig& config, std::shared_ptr<const FrozenTensors> tables,
           Collective* collective, std::unique_ptr<nn::DraftOps> ops)
       : options_(options),
         config_(config),
@@ -114,7 +114,7 @@ class Trainer final : public DflashTrainer {
   Result<StepReport> step(std::span<const Sample> samples, const Confirm& confirm) override;
   Result<Metrics> evaluate(std::span<const Sample> samples) override;
   std::int64_t steps() const override { return state_.steps; }
-  const DraftConfig& config() const override { return config_; }
+  const model::DraftConfig& config() const override { return config_; }
   const Options& options() const override { return options_; }
   std::int64_t memory_bytes() const override { return state_.bytes() + micro_.bytes(); }
   Result<std::filesystem::path> save() override;
@@ -127,7 +127,7 @@ class Trainer final : public DflashTrainer {
   Status update(StepReport& report);
 
   const Options options_;
-  const DraftConfig config_;
+  const model::DraftConfig config_;
   std::shared_ptr<const FrozenTensors> tables_;
   Collective* collective_;
   std::unique_ptr<nn::DraftOps> ops_;
@@ -138,7 +138,7 @@ class Trainer final : public DflashTrainer {
 
 Status Trainer::load_weights(const std::filesystem::path& exported) {
   LEVADA_CHECK(state_.steps == 0, "weights are replaced before the first step only");
-  LEVADA_ASSIGN_OR_RETURN(const DraftConfig stored, read_draft_config(exported / "config.json"));
+  LEVADA_ASSIGN_OR_RETURN(const model::DraftConfig stored, model::read_draft_config(exported / "config.json"));
   LEVADA_RETURN_IF_ERROR(check_same_geometry(stored, config_, (exported / "config.json").string()));
   Status read;
   LEVADA_RETURN_IF_ERROR(nn::guarded("loading draft weights", [&] {
@@ -268,7 +268,7 @@ Result<std::unique_ptr<nn::DraftOps>> make_ops(const std::string& device) {
   return nn::make_cuda_draft_ops(at::Device(at::kCUDA, 0));
 }
 
-Result<std::unique_ptr<Trainer>> make(const Options& options, DraftConfig config,
+Result<std::unique_ptr<Trainer>> make(const Options& options, model::DraftConfig config,
                                       std::shared_ptr<const FrozenTables> tables, Collective* collective) {
   LEVADA_CHECK(tables != nullptr, "a trainer needs the target's tables");
   config.dtype = options.torch_dtype;
@@ -300,7 +300,7 @@ Metrics& Metrics::operator+=(const Metrics& o) {
   return *this;
 }
 
-Result<std::unique_ptr<DflashTrainer>> DflashTrainer::create(const Options& options, const DraftConfig& config,
+Result<std::unique_ptr<DflashTrainer>> DflashTrainer::create(const Options& options, const model::DraftConfig& config,
                                                              std::shared_ptr<const FrozenTables> tables,
                                                              Collective* collective) {
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<Trainer> trainer, make(options, config, std::move(tables), collective));
@@ -309,7 +309,7 @@ Result<std::unique_ptr<DflashTrainer>> DflashTrainer::create(const Options& opti
 }
 
 Result<std::unique_ptr<DflashTrainer>> DflashTrainer::resume(const std::filesystem::path& checkpoint,
-                                                             const Options& options, const DraftConfig& config,
+                                                             const Options& options, const model::DraftConfig& config,
                                                              std::shared_ptr<const FrozenTables> tables,
                                                              Collective* collective) {
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<Trainer> trainer, make(options, config, std::move(tables), collective));

@@ -15,7 +15,7 @@
 #include <string>
 
 #include "train/collective.h"
-#include "train/draft_config.h"
+#include "model/draft_config.h"
 #include "train/frozen_tables.h"
 #include "train/options.h"
 #include "train/sample_source.h"
@@ -53,13 +53,13 @@ class DflashTrainer {
   // head's rows) where they are longer than 1.
   // kInvalidArgument when options, config and tables don't fit together. `collective`: nullptr for a single process;
   // must outlive the trainer.
-  static Result<std::unique_ptr<DflashTrainer>> create(const Options& options, const DraftConfig& config,
+  static Result<std::unique_ptr<DflashTrainer>> create(const Options& options, const model::DraftConfig& config,
                                                        std::shared_ptr<const FrozenTables> tables,
                                                        Collective* collective = nullptr);
   // Continues from a checkpoint folder (a step's, or the `latest` link). kInvalidArgument naming the first field of the
   // contract that differs, kDataLoss for a damaged file.
   static Result<std::unique_ptr<DflashTrainer>> resume(const std::filesystem::path& checkpoint, const Options& options,
-                                                       const DraftConfig& config,
+                                                       const model::DraftConfig& config,
                                                        std::shared_ptr<const FrozenTables> tables,
                                                        Collective* collective = nullptr);
   virtual ~DflashTrainer() = default;
@@ -78,7 +78,7 @@ class DflashTrainer {
   virtual Result<Metrics> evaluate(std::span<const Sample> samples) = 0;
 
   virtual std::int64_t steps() const = 0;
-  virtual const DraftConfig& config() const = 0;
+  virtual const model::DraftConfig& config() const = 0;
   virtual const Options& options() const = 0;
   // Bytes of weights, masters, moments, gradients and workspace.
   virtual std::int64_t memory_bytes() const = 0;

@@ -24,7 +24,7 @@ float normal_at(std::uint64_t index, std::uint64_t seed) {
 
 }  // namespace
 
-nn::DraftGeometry geometry_of(const DraftConfig& config) {
+nn::DraftGeometry geometry_of(const model::DraftConfig& config) {
   nn::DraftGeometry g;
   g.hidden = config.hidden;
   g.intermediate = config.intermediate;

@@ -6,11 +6,11 @@
 
 #include "nn/draft_layout.h"
 #include "nn/draft_ops.h"
-#include "train/draft_config.h"
+#include "model/draft_config.h"
 
 namespace levada::train {
 
-nn::DraftGeometry geometry_of(const DraftConfig& config);
+nn::DraftGeometry geometry_of(const model::DraftConfig& config);
 
 struct DraftState {
   // Zeroed buffers; weights in `type`.

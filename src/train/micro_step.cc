@@ -20,7 +20,7 @@ nn::LossRule loss_rule(const Options& options) {
   return rule;
 }
 
-MicroStep::MicroStep(const Options& options, const DraftConfig& config, DraftState& state, const FrozenTensors& tables,
+MicroStep::MicroStep(const Options& options, const model::DraftConfig& config, DraftState& state, const FrozenTensors& tables,
                      nn::DraftOps& ops)
     : options_(options),
       config_(config),

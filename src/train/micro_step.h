@@ -18,7 +18,7 @@ nn::LossRule loss_rule(const Options& options);
 class MicroStep {
  public:
   // Everything borrowed outlives it.
-  MicroStep(const Options& options, const DraftConfig& config, DraftState& state, const FrozenTensors& tables,
+  MicroStep(const Options& options, const model::DraftConfig& config, DraftState& state, const FrozenTensors& tables,
             nn::DraftOps& ops);
 
   // kInvalidArgument naming the sample and what is wrong with it.
@@ -37,7 +37,7 @@ class MicroStep {
                              std::int64_t keys);
 
   const Options& options_;
-  const DraftConfig& config_;
+  const model::DraftConfig& config_;
   DraftState& state_;
   nn::DraftOps& ops_;
   at::Tensor embedding_;  // where the draft is

@@ -67,8 +67,8 @@ class Golden {
   std::unique_ptr<files::TensorSource> source_, base_;
 };
 
-DraftConfig config_of(const Golden& golden, std::int64_t target_layers, const std::string& dtype) {
-  DraftConfig c;
+model::DraftConfig config_of(const Golden& golden, std::int64_t target_layers, const std::string& dtype) {
+  model::DraftConfig c;
   c.hidden = golden.integer("cfg.hidden");
   c.intermediate = golden.integer("cfg.inter");
   c.layers = golden.integer("cfg.layers");
@@ -98,7 +98,7 @@ std::shared_ptr<const FrozenTables> tables_of(const Golden& golden, std::int64_t
 }
 
 // Writes the golden's w.* as an exported draft, which the trainer then loads.
-void export_golden(const Golden& golden, const DraftConfig& config, const std::filesystem::path& folder) {
+void export_golden(const Golden& golden, const model::DraftConfig& config, const std::filesystem::path& folder) {
   std::string header = "{", data;
   for (const nn::NamedSlice& slice : nn::draft_slices(geometry_of(config))) {
     std::vector<float> values = golden.floats("w." + slice.name);
@@ -114,7 +114,7 @@ void export_golden(const Golden& golden, const DraftConfig& config, const std::f
   }
   header += "}";
   const std::uint64_t length = header.size();
-  std::ofstream(folder / "config.json") << draft_config_json(config);
+  std::ofstream(folder / "config.json") << model::draft_config_json(config);
   std::ofstream(folder / "model.safetensors", std::ios::binary)
       << std::string(reinterpret_cast<const char*>(&length), 8) << header << data;
 }
@@ -169,7 +169,7 @@ struct Drift {
   double largest = 0, ratio = 0;
   std::string where;  // the largest
 };
-Drift drift_of(const Golden& golden, const DraftConfig& config, const std::filesystem::path& checkpoint) {
+Drift drift_of(const Golden& golden, const model::DraftConfig& config, const std::filesystem::path& checkpoint) {
   const auto ours = std::move(files::open_safetensors(checkpoint / "optimizer.safetensors")).value();
   Drift drift;
   double moved = 0, off = 0;
@@ -200,7 +200,7 @@ TEST_P(OptimOracle, TwelveStepsOfTwoMicroBatches) {
   const std::string dtype = GetParam();
   const bool wide = dtype == "float32";
   const Golden golden(wide ? "optim" : "optim_bf16", wide ? "" : "optim");
-  const DraftConfig config = config_of(golden, 8, dtype);
+  const model::DraftConfig config = config_of(golden, 8, dtype);
   Options options;
   options.batch_size = 2;
   options.accumulation_steps = golden.integer("cfg.accum");
@@ -255,7 +255,7 @@ INSTANTIATE_TEST_SUITE_P(Types, OptimOracle, testing::Values("float32", "bfloat1
 
 TEST(DecodeOracle, HeldOutEvaluationOfATrainedDraft) {
   const Golden golden("decode");
-  const DraftConfig config = config_of(golden, 6 + 2, "float32");
+  const model::DraftConfig config = config_of(golden, 6 + 2, "float32");
   Options options;
   options.batch_size = 4;
   options.total_steps = 1;
@@ -284,7 +284,7 @@ TEST(DecodeOracle, HeldOutEvaluationOfATrainedDraft) {
 #ifdef LEVADA_TRAIN_ON_CUDA
 TEST(DecodeOracle, FeaturesInDeviceMemoryGiveTheSameLoss) {
   const Golden golden("decode");
-  const DraftConfig config = config_of(golden, 6 + 2, "float32");
+  const model::DraftConfig config = config_of(golden, 6 + 2, "float32");
   Options options;
   options.batch_size = 4;
   options.total_steps = 1;
@@ -310,7 +310,7 @@ TEST(DecodeOracle, FeaturesInDeviceMemoryGiveTheSameLoss) {
 #else
 TEST(DecodeOracle, FeaturesOnADeviceAreRefusedByATrainerOnTheCpu) {
   const Golden golden("decode");
-  const DraftConfig config = config_of(golden, 6 + 2, "float32");
+  const model::DraftConfig config = config_of(golden, 6 + 2, "float32");
   Options options;
   options.total_steps = 1;
   options.torch_dtype = "float32";

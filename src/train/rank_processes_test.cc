@@ -97,7 +97,7 @@ class RepeatedSource final : public SampleSource {
 };
 
 // The loop of a rank: its weights after the source's end.
-std::string trained(RankProcesses& ranks, const Options& options, const DraftConfig& config, const Samples& samples) {
+std::string trained(RankProcesses& ranks, const Options& options, const model::DraftConfig& config, const Samples& samples) {
   RepeatedSource whole(samples, 3);
   DealtSource dealt(whole, ranks.collective());
   TakenSource taken(ranks.collective());
@@ -116,7 +116,7 @@ std::string trained(RankProcesses& ranks, const Options& options, const DraftCon
 // Two processes with half of each step: bitwise equal to each other, and as near to one process with whole steps as the
 // order of sums allows.
 TEST(RankProcesses, TwoTrainWhatOneWould) {
-  const DraftConfig config = small_config();
+  const model::DraftConfig config = small_config();
   const Samples samples(config, 4);
   Options half = small_options();
   half.accumulation_steps = 1;
@@ -128,7 +128,7 @@ TEST(RankProcesses, TwoTrainWhatOneWould) {
 }
 
 TEST(DealtSource, SamplesArriveAsTheyWere) {
-  const DraftConfig config = small_config();
+  const model::DraftConfig config = small_config();
   const Samples samples(config, 4);
   const auto text = [](const std::vector<Sample>& all) {
     std::string text;

@@ -32,7 +32,7 @@ std::vector<std::int64_t> integers(const files::TensorSource& source, const std:
 }
 
 TEST(SpecForge, ItsConfigIsRead) {
-  const DraftConfig config = read_draft_config(vectors() / "config.json").value();
+  const model::DraftConfig config = model::read_draft_config(vectors() / "config.json").value();
   EXPECT_EQ(config.target_layer_ids, (std::vector<std::int64_t>{1, 4, 6}));
   EXPECT_EQ(config.rope_theta, 50000) << "only rope_parameters is there";
   EXPECT_EQ(config.block_size, 4);
@@ -43,7 +43,7 @@ TEST(SpecForge, ItsConfigIsRead) {
 }
 
 TEST(SpecForge, ItsTensorsAreOurs) {
-  const DraftConfig config = read_draft_config(vectors() / "config.json").value();
+  const model::DraftConfig config = model::read_draft_config(vectors() / "config.json").value();
   const auto file = std::move(files::open_safetensors(vectors() / "model.safetensors")).value();
   std::set<std::string> theirs, ours;
   for (const files::TensorInfo& tensor : file->tensors()) theirs.insert(tensor.name);
@@ -53,7 +53,7 @@ TEST(SpecForge, ItsTensorsAreOurs) {
 
 TEST(SpecForge, ItsDraftComputesTheSameHere) {
   const Status status = nn::guarded("comparing", [] {
-    const DraftConfig config = read_draft_config(vectors() / "config.json").value();
+    const model::DraftConfig config = model::read_draft_config(vectors() / "config.json").value();
     DraftState state(geometry_of(config), at::kFloat, at::kCPU);
     const Status read =
         read_draft_safetensors(vectors() / "model.safetensors", state.slices, {{"", state.weights_flat}}, false);

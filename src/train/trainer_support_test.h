@@ -19,8 +19,8 @@ namespace levada::train::test {
 
 using levada::test::TemporaryFolder;
 
-inline DraftConfig small_config() {
-  DraftConfig c;
+inline model::DraftConfig small_config() {
+  model::DraftConfig c;
   c.hidden = 32;
   c.intermediate = 48;
   c.layers = 2;
@@ -61,7 +61,7 @@ inline at::Tensor random_table(std::int64_t rows, std::int64_t width, unsigned s
   return dtype == "float32" ? table : table.to(at::kBFloat16);
 }
 
-inline std::shared_ptr<const FrozenTables> small_tables(const DraftConfig& c, const std::string& dtype = "float32") {
+inline std::shared_ptr<const FrozenTables> small_tables(const model::DraftConfig& c, const std::string& dtype = "float32") {
   return std::make_shared<FrozenTensors>(random_table(c.vocabulary, c.hidden, 1, dtype),
                                          random_table(c.vocabulary, c.hidden, 2, dtype), c.num_target_layers);
 }
@@ -72,7 +72,7 @@ struct OwnedSample {
   std::vector<std::int64_t> ids, mask;
   std::vector<std::uint16_t> features;
 
-  OwnedSample(const DraftConfig& c, std::int64_t tokens, unsigned seed) : id("sample-" + std::to_string(seed)) {
+  OwnedSample(const model::DraftConfig& c, std::int64_t tokens, unsigned seed) : id("sample-" + std::to_string(seed)) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal(0, 1);
     for (std::int64_t t = 0; t < tokens; ++t) {
@@ -82,7 +82,7 @@ struct OwnedSample {
     }
   }
   // Zeros to the right, as a padded batch would have them.
-  void pad(const DraftConfig& c, std::size_t tokens) {
+  void pad(const model::DraftConfig& c, std::size_t tokens) {
     ids.resize(ids.size() + tokens);
     mask.resize(mask.size() + tokens);
     features.resize(features.size() + tokens * static_cast<std::size_t>(c.features()));
@@ -91,7 +91,7 @@ struct OwnedSample {
 };
 
 struct Samples {
-  Samples(const DraftConfig& c, int count, unsigned seed = 100) {
+  Samples(const model::DraftConfig& c, int count, unsigned seed = 100) {
     for (int i = 0; i < count; ++i) owned.emplace_back(c, 20 + 3 * (i % 5), seed + static_cast<unsigned>(i));
   }
   std::vector<Sample> some(std::size_t first, std::size_t count) const {
@@ -132,7 +132,7 @@ inline float difference(const std::string& a, const std::string& b) {
   return largest;
 }
 
-inline std::unique_ptr<DflashTrainer> make_trainer(const Options& options, const DraftConfig& config) {
+inline std::unique_ptr<DflashTrainer> make_trainer(const Options& options, const model::DraftConfig& config) {
   Result<std::unique_ptr<DflashTrainer>> made =
       DflashTrainer::create(options, config, small_tables(config, options.torch_dtype));
   EXPECT_TRUE(made.ok()) << made.status().to_string();

@@ -14,7 +14,7 @@ namespace {
 using namespace test;
 
 TEST(Trainer, TheLossFallsOnSamplesItSeesAgain) {
-  const DraftConfig config = small_config();
+  const model::DraftConfig config = small_config();
   const Samples samples(config, 4);
   auto trainer = make_trainer(small_options(), config);
   const double first = must_step(*trainer, samples.some(0, 4)).metrics.loss();
@@ -25,7 +25,7 @@ TEST(Trainer, TheLossFallsOnSamplesItSeesAgain) {
 }
 
 TEST(Trainer, RightPaddingChangesNoBit) {
-  const DraftConfig config = small_config();
+  const model::DraftConfig config = small_config();
   Samples plain(config, 4), padded(config, 4);
   for (OwnedSample& sample : padded.owned) sample.pad(config, 7);
   auto a = make_trainer(small_options(), config), b = make_trainer(small_options(), config);
@@ -36,7 +36,7 @@ TEST(Trainer, RightPaddingChangesNoBit) {
 }
 
 TEST(Trainer, ASamplesBlocksDoNotDependOnItsCompany) {
-  const DraftConfig config = small_config();
+  const model::DraftConfig config = small_config();
   const Samples samples(config, 6);
   auto trainer = make_trainer(small_options(), config);
   const std::vector<Sample> alone = samples.some(0, 1);
@@ -51,7 +51,7 @@ TEST(Trainer, ASamplesBlocksDoNotDependOnItsCompany) {
 }
 
 TEST(Trainer, AStepThatIsNotConfirmedChangesNothing) {
-  const DraftConfig config = small_config();
+  const model::DraftConfig config = small_config();
   const Samples samples(config, 8);
   auto harmed = make_trainer(small_options(), config), plain = make_trainer(small_options(), config);
   const std::string before = weights_of(*harmed);
@@ -71,7 +71,7 @@ TEST(Trainer, AStepThatIsNotConfirmedChangesNothing) {
 
 // The global weighted mean: however a step's samples are cut into micro-batches, also with unequal weights in each.
 TEST(Trainer, OneBatchOfFourEqualsFourMicroBatchesOfOne) {
-  const DraftConfig config = small_config();
+  const model::DraftConfig config = small_config();
   Samples samples(config, 4);
   for (std::size_t t = 8; t < samples.owned[1].mask.size(); ++t) samples.owned[1].mask[t] = 0;  // very little to learn
   Options whole = small_options(), single = small_options();
@@ -89,7 +89,7 @@ TEST(Trainer, OneBatchOfFourEqualsFourMicroBatchesOfOne) {
 }
 
 TEST(Trainer, SizeOfTheObjectivesChunksChangesNothing) {
-  const DraftConfig config = small_config();
+  const model::DraftConfig config = small_config();
   const Samples samples(config, 4);
   Options one = small_options(), all = small_options();
   one.objective_chunk_blocks = 1;
@@ -105,7 +105,7 @@ TEST(Trainer, SizeOfTheObjectivesChunksChangesNothing) {
 // B47, B35: going on after a stop equals not stopping, bit for bit, masters and moments included.
 class Resume : public testing::TestWithParam<std::string> {};
 TEST_P(Resume, B47EqualsAStraightRunBitForBit) {
-  const DraftConfig config = small_config();
+  const model::DraftConfig config = small_config();
   const Samples samples(config, 12);
   const TemporaryFolder straight_out, stopped_out;
   Options options = small_options();
@@ -155,7 +155,7 @@ TEST(Anchors, NeedTwoNeighbouringSupervisedTokens) {
 // B22: one table of (context seen, input token, label) per trained slot: labels are the data's token at the same position,
 // nothing is shifted, and the number of trained slots is the hand-counted one.
 TEST(Trainer, B22TrainedSlotsAreThoseCountedByHand) {
-  const DraftConfig config = small_config();  // blocks of 4
+  const model::DraftConfig config = small_config();  // blocks of 4
   OwnedSample sample(config, 10, 1);
   sample.mask = {0, 0, 0, 0, 0, 1, 1, 1, 1, 1};  // answers at 5..9: anchors 5, 6, 7, 8
   Options options = small_options();
@@ -169,7 +169,7 @@ TEST(Trainer, B22TrainedSlotsAreThoseCountedByHand) {
 
 // B47: a sample whose answers were all cut off is counted and said, never a silent loss of 0.
 TEST(Trainer, B47NothingToLearnIsCountedAndMovesNoWeight) {
-  const DraftConfig config = small_config();
+  const model::DraftConfig config = small_config();
   Samples samples(config, 4);
   for (OwnedSample& sample : samples.owned) std::fill(sample.mask.begin(), sample.mask.end(), 0);
   auto trainer = make_trainer(small_options(), config);
@@ -189,7 +189,7 @@ TEST(Trainer, B47NothingToLearnIsCountedAndMovesNoWeight) {
 }
 
 TEST(Trainer, LongSamplesAreCut) {
-  const DraftConfig config = small_config();
+  const model::DraftConfig config = small_config();
   Options options = small_options();
   options.max_length = 15;
   const Samples samples(config, 1);
@@ -204,7 +204,7 @@ TEST(Trainer, LongSamplesAreCut) {
 }
 
 TEST(Trainer, BadSamplesAreRefusedByNameAndLeaveNoTrace) {
-  const DraftConfig config = small_config();
+  const model::DraftConfig config = small_config();
   const Samples samples(config, 4);
   auto trainer = make_trainer(small_options(), config);
   const std::string before = weights_of(*trainer);
@@ -229,19 +229,19 @@ TEST(Trainer, BadSamplesAreRefusedByNameAndLeaveNoTrace) {
 }
 
 TEST(Trainer, OptionsAndTablesThatDoNotFitAreRefused) {
-  const DraftConfig config = small_config();
-  auto field_of = [&](const std::function<void(Options&, DraftConfig&)>& change) {
+  const model::DraftConfig config = small_config();
+  auto field_of = [&](const std::function<void(Options&, model::DraftConfig&)>& change) {
     Options options = small_options();
-    DraftConfig other = config;
+    model::DraftConfig other = config;
     change(options, other);
     return DflashTrainer::create(options, other, small_tables(config)).status().field();
   };
-  EXPECT_EQ(field_of([](Options&, DraftConfig& c) { c.vocabulary = 98; }), "vocab_size");
-  EXPECT_EQ(field_of([](Options&, DraftConfig& c) { c.num_target_layers = 9; }), "num_target_layers");
-  EXPECT_EQ(field_of([](Options&, DraftConfig& c) { c.hidden = 40; }), "hidden_size");
-  EXPECT_EQ(field_of([](Options& o, DraftConfig&) { o.torch_dtype = "bfloat16"; }), "torch_dtype");
-  EXPECT_EQ(field_of([](Options& o, DraftConfig&) { o.total_steps = 0; }), "total_steps");
-  EXPECT_EQ(field_of([](Options& o, DraftConfig&) { o.run_id = "a/b"; }), "run_id");
+  EXPECT_EQ(field_of([](Options&, model::DraftConfig& c) { c.vocabulary = 98; }), "vocab_size");
+  EXPECT_EQ(field_of([](Options&, model::DraftConfig& c) { c.num_target_layers = 9; }), "num_target_layers");
+  EXPECT_EQ(field_of([](Options&, model::DraftConfig& c) { c.hidden = 40; }), "hidden_size");
+  EXPECT_EQ(field_of([](Options& o, model::DraftConfig&) { o.torch_dtype = "bfloat16"; }), "torch_dtype");
+  EXPECT_EQ(field_of([](Options& o, model::DraftConfig&) { o.total_steps = 0; }), "total_steps");
+  EXPECT_EQ(field_of([](Options& o, model::DraftConfig&) { o.run_id = "a/b"; }), "run_id");
   EXPECT_NE(DflashTrainer::create(
                 [] {
                   Options o = small_options();
@@ -257,7 +257,7 @@ TEST(Trainer, OptionsAndTablesThatDoNotFitAreRefused) {
 
 // Rows of length 8: without the smaller norm, what a fresh draft says is far worse than a guess (ln 97 = 4.6).
 TEST(Trainer, AFreshDraftDoesNotShoutThroughALongHead) {
-  const DraftConfig config = small_config();
+  const model::DraftConfig config = small_config();
   const at::Tensor table = random_table(config.vocabulary, config.hidden, 1, "float32").mul_(std::sqrt(8.f));
   const auto tables = std::make_shared<FrozenTensors>(table, table, config.num_target_layers);
   EXPECT_NEAR(tables->head_row_length(), 8, 0.3);
@@ -292,7 +292,7 @@ class FakeCollective final : public Collective {
 };
 
 TEST(Trainer, TwoRanksEqualOneWithBothTheirSamples) {
-  const DraftConfig config = small_config();
+  const model::DraftConfig config = small_config();
   const Samples samples(config, 4);
   Options half = small_options();
   half.accumulation_steps = 1;

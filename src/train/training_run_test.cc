@@ -55,7 +55,7 @@ struct Scene {
     options.save_interval = 2;
   }
   TemporaryFolder folder;
-  DraftConfig config = small_config();
+  model::DraftConfig config = small_config();
   Options options = small_options();
   Samples samples{config, 8};
   ManualClock clock;

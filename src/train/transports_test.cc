@@ -148,7 +148,7 @@ class Trainee final : public SampleSource {
     options.total_steps = kTotal / kQuantum;
     options.save_interval = 0;
     options.output_dir = folder_.path();
-    DraftConfig config = small_config();
+    model::DraftConfig config = small_config();
     config.dtype = options.torch_dtype;
     trainer_ = make_trainer(options, config);
     EXPECT_TRUE(session_.open().ok());

@@ -36,7 +36,7 @@ at::Tensor integers(const std::vector<std::int64_t>& values) {
 }
 
 Status run(const std::filesystem::path& folder) {
-  const DraftConfig config = small_config();
+  const model::DraftConfig config = small_config();
   Options options = small_options();
   options.learning_rate = 0.05;  // far enough from the first weights that every tensor matters
   const auto tables = std::static_pointer_cast<const FrozenTensors>(small_tables(config));

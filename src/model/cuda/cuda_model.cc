@@ -63,7 +63,11 @@ class CudaModel final : public Model {
   Status health() const override { return device_.health(); }
   std::vector<MemoryUse> memory() const override;
   Result<std::unique_ptr<KvPool>> make_kv_pool(std::int32_t pages) override;
-  Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) override;
+  Result<std::shared_ptr<const Draft>> load_draft(const std::filesystem::path&) override {
+    return Status(StatusCode::kUnimplemented, "drafts are not served on CUDA yet");
+  }
+  Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool,
+                                         const std::shared_ptr<const Draft>& draft) override;
 
  private:
   friend class CudaForward;
@@ -417,7 +421,8 @@ Status CudaModel::send_sampling(const core::StepPlan& plan, std::int32_t padded_
   return sampler_->upload(rows, padded_rows, *stream_);
 }
 
-Result<std::unique_ptr<Forward>> CudaModel::begin(const core::StepPlan& plan, KvPool& pool) {
+Result<std::unique_ptr<Forward>> CudaModel::begin(const core::StepPlan& plan, KvPool& pool,
+                                                  const std::shared_ptr<const Draft>&) {
   auto* own = dynamic_cast<PagedKvPool*>(&pool);
   LEVADA_CHECK(own != nullptr && own->layout().identity() == layout_.identity(), "a pool made by this model");
   const StepLimits limits{config_.vocabulary, info_.context_length_tokens, own->pages(), layout_.page_size_tokens()};

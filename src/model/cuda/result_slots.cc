@@ -10,10 +10,10 @@ class TokensOnTheirWay final : public SampledTokens {
     // Memory that a copy may still write to is not given to the next step.
     if (slot_->arrived->wait().ok()) slots_->give_back(std::move(slot_));
   }
-  Result<std::vector<core::Token>> wait() override {
+  Result<StepTokens> wait() override {
     LEVADA_RETURN_IF_ERROR(slot_->arrived->wait());
     const auto* tokens = static_cast<const std::int32_t*>(slot_->pinned->data());
-    return std::vector<core::Token>(tokens, tokens + count_);
+    return StepTokens{{tokens, tokens + count_}, {}};
   }
 
  private:

@@ -67,6 +67,7 @@ class ScriptedGuide final : public core::TokenGuide {
  public:
   bool allowed(std::span<std::uint32_t> words) override;
   Status accept(core::Token token) override;
+  void rollback(std::int32_t tokens) override { accepted_ -= tokens; }
 
  private:
   std::int32_t accepted_ = 0;

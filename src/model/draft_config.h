@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 
-namespace levada::train {
+namespace levada::model {
 
 struct DraftConfig {
   std::int64_t hidden = 0, intermediate = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, vocabulary = 0;
@@ -46,4 +46,4 @@ Result<DraftConfig> read_draft_config(const std::filesystem::path& file);
 // The text of a config.json that SGLang, SpecForge and read_draft_config() read.
 std::string draft_config_json(const DraftConfig& config);
 
-}  // namespace levada::train
+}  // namespace levada::model

@@ -1,4 +1,4 @@
-#include "train/draft_config.h"
+#include "model/draft_config.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "model/json_fields.h"
 
-namespace levada::train {
+namespace levada::model {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -257,4 +257,4 @@ std::string draft_config_json(const DraftConfig& c) {
   return json.dump(2) + "\n";
 }
 
-}  // namespace levada::train
+}  // namespace levada::model

@@ -1,4 +1,4 @@
-#include "train/draft_config.h"
+#include "model/draft_config.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "support/temporary_folder.h"
 
-namespace levada::train {
+namespace levada::model {
 namespace {
 
 using test::TemporaryFolder;
@@ -149,4 +149,4 @@ TEST(DraftConfig, AFileThatIsNoJsonObjectIsDataLoss) {
 }
 
 }  // namespace
-}  // namespace levada::train
+}  // namespace levada::model

@@ -223,7 +223,7 @@ Result<model::DraftConfig> draft_config_of(const recipe::FanoutRecipe& recipe, c
     draft.target_layer_ids = model::default_target_layer_ids(draft.num_target_layers, draft.layers);
   }
   draft.dtype = recipe.model.torch_dtype;
-  LEVADA_RETURN_IF_ERROR(train::check(draft, "the draft of " + consumer.consumer_id));
+  LEVADA_RETURN_IF_ERROR(model::check(draft, "the draft of " + consumer.consumer_id));
   return draft;
 }
 

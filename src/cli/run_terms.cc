@@ -120,7 +120,7 @@ Status agree_on_terms(const recipe::FanoutRecipe& recipe, const RunTerms& terms)
 Status check_before_start(const recipe::FanoutRecipe& recipe) {
   for (const recipe::Consumer& consumer : recipe.consumers) {
     LEVADA_ASSIGN_OR_RETURN(const model::DraftConfig draft, draft_config_of(recipe, consumer));
-    LEVADA_RETURN_IF_ERROR(train::check(draft, "the draft of " + consumer.consumer_id));
+    LEVADA_RETURN_IF_ERROR(model::check(draft, "the draft of " + consumer.consumer_id));
   }
   LEVADA_ASSIGN_OR_RETURN(const producer::Options producer, producer_options_of(recipe));
   return producer::read_prompts(producer.prompts, producer.target_vocabulary).status();

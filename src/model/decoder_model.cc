@@ -79,7 +79,7 @@ class DecoderModel final : public Model {
     return DecoderKvPool::make(layout_, pages, config_.kv_heads, device_);
   }
   Result<std::shared_ptr<const Draft>> load_draft(const std::filesystem::path&) override {
-    return Status(StatusCode::kUnimplemented, "drafts are not served yet");
+    return Status(StatusCode::kUnavailable, "drafts are not served yet");
   }
   Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool,
                                          const std::shared_ptr<const Draft>& draft) override;

@@ -139,7 +139,7 @@ class Bench {
       auto forward = std::move(model->begin(plan, *pool)).value();
       EXPECT_TRUE(forward->all_layers().ok());
       const auto chosen = std::move(forward->sample()).value()->wait();
-      out.push_back(chosen.value().front());
+      out.push_back(chosen.value().sampled.front());
       sequence.tokens.push_back(out.back());
     }
     return out;

@@ -64,7 +64,7 @@ class CudaModel final : public Model {
   std::vector<MemoryUse> memory() const override;
   Result<std::unique_ptr<KvPool>> make_kv_pool(std::int32_t pages) override;
   Result<std::shared_ptr<const Draft>> load_draft(const std::filesystem::path&) override {
-    return Status(StatusCode::kUnimplemented, "drafts are not served on CUDA yet");
+    return Status(StatusCode::kUnavailable, "drafts are not served on CUDA yet");
   }
   Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool,
                                          const std::shared_ptr<const Draft>& draft) override;

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/mailbox.h"
 #include "base/metrics.h"
+#include "core/draft.h"
 #include "core/kv_layout.h"
 #include "core/request.h"
 #include "core/step_executor.h"
@@ -26,6 +27,13 @@
 #include "text/tokenizer.h"
 
 namespace levada::sched {
+
+// What speculation gave, over all requests since the start: tokens per step = 1 + accepted / steps.
+struct SpeculationTotals {
+  std::uint64_t steps = 0;     // decode steps of a request each, those without drafts included
+  std::uint64_t drafts = 0;    // verified
+  std::uint64_t accepted = 0;  // of them
+};
 
 // A consistent picture of the brain, for /server_info, /metrics and tests.
 struct Snapshot {
@@ -35,6 +43,9 @@ struct Snapshot {
   std::uint64_t steps = 0, retractions = 0, aborts = 0, evicted_tokens = 0;
   std::int32_t max_running_requests = 0;
   double generation_throughput = 0, cache_hit_rate = 0;  // as in /metrics
+  core::DraftProfile draft;  // that proposes; kNoDraft: none
+  SpeculationTotals speculation;
+  std::string speculation_note;  // for people: which drafter is at work, and why not a faster one
   Status health;                                         // see Scheduler::health()
 };
 

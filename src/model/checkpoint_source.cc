@@ -9,22 +9,6 @@
 namespace levada::model {
 namespace {
 
-void narrow(const std::vector<float>& from, DType dtype, std::byte* to) {
-  switch (dtype) {
-    case DType::kBF16: {
-      auto* out = reinterpret_cast<kernels::Bf16*>(to);
-      for (std::size_t i = 0; i < from.size(); ++i) out[i] = kernels::to_bf16(from[i]);
-      return;
-    }
-    case DType::kF16: {
-      auto* out = reinterpret_cast<_Float16*>(to);
-      for (std::size_t i = 0; i < from.size(); ++i) out[i] = static_cast<_Float16>(from[i]);
-      return;
-    }
-    default: std::memcpy(to, from.data(), from.size() * sizeof(float));
-  }
-}
-
 // The row of the file that belongs in row `row` of the model: GGUF llama interleaves each head's halves of q and k.
 std::int64_t file_row(const ModelConfig& config, Weight weight, std::int64_t row) {
   if (!config.paired_rows || (weight != Weight::kQ && weight != Weight::kK)) return row;
@@ -40,6 +24,22 @@ void apply_scales(const files::TensorInfo& scales, std::int64_t row, std::vector
 }
 
 }  // namespace
+
+void narrow(std::span<const float> from, DType dtype, void* to) {
+  switch (dtype) {
+    case DType::kBF16: {
+      auto* out = static_cast<kernels::Bf16*>(to);
+      for (std::size_t i = 0; i < from.size(); ++i) out[i] = kernels::to_bf16(from[i]);
+      return;
+    }
+    case DType::kF16: {
+      auto* out = static_cast<_Float16*>(to);
+      for (std::size_t i = 0; i < from.size(); ++i) out[i] = static_cast<_Float16>(from[i]);
+      return;
+    }
+    default: std::memcpy(to, from.data(), from.size() * sizeof(float));
+  }
+}
 
 void read_rows(const Checkpoint& checkpoint, Weight weight, std::int64_t layer, std::int64_t first, std::int64_t count,
                DType dtype, kernels::ThreadPool& pool, void* out) {

@@ -30,6 +30,9 @@ class CheckpointSource final : public DecoderSource {
   kernels::ThreadPool& pool_;
 };
 
+// Floats as `dtype`: float32, bfloat16 (nearest even) or float16.
+void narrow(std::span<const float> from, DType dtype, void* to);
+
 // Rows [first, first + count) of a weight, as DecoderSource::read() gives them: the one way weights are converted.
 void read_rows(const Checkpoint& checkpoint, Weight weight, std::int64_t layer, std::int64_t first, std::int64_t count,
                DType dtype, kernels::ThreadPool& pool, void* out);

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include "model/draft_checkpoint.h"
 #include "model/host_sampling.h"
 #include "model/paged_kv_pool.h"
 #include "model/rope.h"
@@ -20,7 +21,13 @@ at::Tensor make_cos_sin(const ModelConfig& config, std::int64_t context, at::Dev
   return host.to(place);
 }
 
-// A pool with the views that the layers use: [pages, page_size, heads, elements / heads].
+core::KvLayout layout_of(const DecoderParts& parts) {
+  std::optional<DraftPlanes> draft;
+  if (parts.draft_room.has_value()) draft = DraftPlanes{*parts.draft_room, parts.kv_dtype};
+  return gqa_layout(parts.checkpoint->config(), parts.kv_dtype, parts.page_size_tokens, KvScaling::kNone, draft);
+}
+
+// A pool with the views that the layers use: [pages, page_size, heads, elements / heads], a draft's [.., elements].
 class DecoderKvPool final : public PagedKvPool {
  public:
   static Result<std::unique_ptr<KvPool>> make(const core::KvLayout& layout, std::int32_t pages, std::int64_t heads,
@@ -32,7 +39,9 @@ class DecoderKvPool final : public PagedKvPool {
         std::vector<at::Tensor>& layers = pool->tensors_.emplace_back();
         for (std::size_t l = 0; l < layout.planes()[p].layers.size(); ++l) {
           const device::TensorView plane = pool->plane(static_cast<int>(p), static_cast<int>(l));
-          layers.push_back(nn::wrap(plane, device.index()).unflatten(2, {heads, plane.shape[2] / heads}));
+          const at::Tensor tokens = nn::wrap(plane, device.index());
+          const bool target = layout.planes()[p].group == core::kTargetGroup;
+          layers.push_back(target ? tokens.unflatten(2, {heads, plane.shape[2] / heads}) : tokens);
         }
       }
     }));
@@ -51,14 +60,15 @@ class DecoderModel final : public Model {
       : parts_(std::move(parts)),
         config_(parts_.checkpoint->config()),
         shape_(shape_of(config_)),
-        layout_(gqa_layout(config_, parts_.kv_dtype, parts_.page_size_tokens)),
+        layout_(layout_of(parts_)),
         device_(device),
         stream_(std::move(device.make_stream()).value()),
         weights_(load_weights(*parts_.checkpoint, nn::scalar_type(parts_.info.weight_dtype), parts_.as_stored,
                               *parts_.backend, parts_.host->pool)),
         head_(weights_.final_norm, config_.norm_eps, weights_.head),
         cos_sin_(make_cos_sin(config_, parts_.info.context_length_tokens, parts_.backend->place())),
-        workspace_(shape_, *parts_.backend) {}
+        workspace_(shape_, *parts_.backend),
+        drafts_(make_draft_opener(config_, parts_.draft_room)) {}
 
   const core::ModelInfo& info() const override { return parts_.info; }
   const device::Device& device() const override { return device_; }
@@ -78,8 +88,9 @@ class DecoderModel final : public Model {
   Result<std::unique_ptr<KvPool>> make_kv_pool(std::int32_t pages) override {
     return DecoderKvPool::make(layout_, pages, config_.kv_heads, device_);
   }
-  Result<std::shared_ptr<const Draft>> load_draft(const std::filesystem::path&) override {
-    return Status(StatusCode::kUnavailable, "drafts are not served yet");
+  Result<std::shared_ptr<const Draft>> load_draft(const std::filesystem::path& folder) override {
+    LEVADA_ASSIGN_OR_RETURN(const auto source, drafts_->open(folder));
+    return Status(StatusCode::kFailedPrecondition, "drafts are not served yet");
   }
   Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool,
                                          const std::shared_ptr<const Draft>& draft) override;
@@ -99,6 +110,7 @@ class DecoderModel final : public Model {
   nn::LmHead head_;
   at::Tensor cos_sin_;
   nn::GqaWorkspace workspace_;
+  const std::shared_ptr<const DraftOpener> drafts_;
   bool forward_alive_ = false;
 };
 

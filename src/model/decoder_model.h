@@ -30,6 +30,7 @@ struct DecoderParts {
   bool as_stored = false;  // see load_weights()
   DType kv_dtype = DType::kF32;
   std::int32_t page_size_tokens = 16;
+  std::optional<DraftRoom> draft_room;
 };
 
 // Loads the weights, for which there must be memory.

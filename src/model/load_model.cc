@@ -4,6 +4,7 @@
 #include "device/module.h"
 #include "model/checkpoint_source.h"
 #include "model/decoder_model.h"
+#include "model/draft_checkpoint.h"
 
 namespace levada::model {
 namespace {
@@ -36,6 +37,25 @@ DType stored_dtype(const Checkpoint& checkpoint, bool gguf) {
   return wide && !gguf ? DType::kF32 : DType::kBF16;
 }
 
+// No larger than any draft can be (draft_config.cc), so that nothing computed from it overflows.
+Status check_room(const DraftRoom& room) {
+  const struct {
+    const char* what;
+    std::int64_t value, most;
+  } limits[] = {{"layers", room.layers, 64},
+                {"numbers of a key", room.kv_width, 1 << 20},
+                {"captured features", room.features, std::int64_t{256} << 16},
+                {"tokens of a block", room.block_size, 256},
+                {"parameters", room.parameters, std::int64_t{1} << 40}};
+  for (const auto& limit : limits) {
+    if (limit.value >= 1 && limit.value <= limit.most) continue;
+    return invalid_argument("room for a draft of " + std::to_string(limit.value) + " " + limit.what + ": 1 to " +
+                                std::to_string(limit.most) + " is possible",
+                            "draft_room");
+  }
+  return {};
+}
+
 Status check_options(const ModelOptions& options, const ModelConfig& config) {
   if (options.page_size_tokens < 1 || options.page_size_tokens > kMaxPageSizeTokens) {
     return invalid_argument(
@@ -51,7 +71,7 @@ Status check_options(const ModelOptions& options, const ModelConfig& config) {
   if (options.threads < 0 || options.threads > 1024) {
     return invalid_argument(std::to_string(options.threads) + " is not between 0 and 1024", "threads");
   }
-  return {};
+  return options.draft_room.has_value() ? check_room(*options.draft_room) : Status();
 }
 
 // Before anything is allocated. Of a float8 checkpoint the GPU keeps what is stored, the CPU what it means.
@@ -126,7 +146,9 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, con
                             .f8_kv = kv == DType::kF8E4M3,
                             .f8_page_scales = options.kv_cache_dtype == kByPage,
                             .page_size_tokens = options.page_size_tokens,
-                            .warmup_folder = options.warmup_folder},
+                            .warmup_folder = options.warmup_folder,
+                            .draft_room = options.draft_room,
+                            .drafts = make_draft_opener(source.config(), options.draft_room)},
                            device);
   }
 
@@ -138,6 +160,7 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, con
   parts.as_stored = as_stored;
   parts.kv_dtype = kv;
   parts.page_size_tokens = options.page_size_tokens;
+  parts.draft_room = options.draft_room;
   return make_decoder_model(std::move(parts), device);
 }
 

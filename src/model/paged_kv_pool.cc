@@ -6,15 +6,32 @@
 
 namespace levada::model {
 
-core::KvLayout gqa_layout(const ModelConfig& config, DType dtype, std::int32_t page_size_tokens, KvScaling scaling) {
-  std::vector<std::int32_t> layers(static_cast<std::size_t>(config.layers));
+namespace {
+
+std::vector<std::int32_t> first_layers(std::int64_t count) {
+  std::vector<std::int32_t> layers(static_cast<std::size_t>(count));
   std::iota(layers.begin(), layers.end(), 0);
+  return layers;
+}
+
+}  // namespace
+
+core::KvLayout gqa_layout(const ModelConfig& config, DType dtype, std::int32_t page_size_tokens, KvScaling scaling,
+                          const std::optional<DraftPlanes>& draft) {
+  const std::vector<std::int32_t> layers = first_layers(config.layers);
   const auto elements = static_cast<std::int32_t>(config.kv_heads * config.head_dim);
   const char* const scaled_by = scaling == KvScaling::kPage ? "kv_scale" : scaling == KvScaling::kLayer ? "layer" : "";
   std::vector<core::KvPlane> planes;
-  for (const char* name : {"k", "v"}) planes.push_back({name, "target", dtype, elements, layers, 0, scaled_by});
+  for (const char* name : {"k", "v"}) {
+    planes.push_back({name, core::kTargetGroup, dtype, elements, layers, 0, scaled_by});
+  }
   if (scaling == KvScaling::kPage) {
-    planes.push_back({scaled_by, "target", DType::kF32, 0, layers, kernels::kPageScales, ""});
+    planes.push_back({scaled_by, core::kTargetGroup, DType::kF32, 0, layers, kernels::kPageScales, ""});
+  }
+  for (const char* name : {"draft_k", "draft_v"}) {
+    if (!draft.has_value()) break;
+    const auto width = static_cast<std::int32_t>(draft->room.kv_width);
+    planes.push_back({name, core::kDraftGroup, draft->dtype, width, first_layers(draft->room.layers), 0, ""});
   }
   return core::KvLayout(page_size_tokens, std::move(planes));
 }

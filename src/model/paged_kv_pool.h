@@ -14,10 +14,16 @@ namespace levada::model {
 // What the numbers of k and v are multiplied by: nothing, constants of the checkpoint, or a pair of each page and layer.
 enum class KvScaling : std::uint8_t { kNone, kLayer, kPage };
 
+// The planes of a draft of the room's size.
+struct DraftPlanes {
+  DraftRoom room;
+  DType dtype = DType::kF32;
+};
+
 // k and v of every layer, kv_heads * head_dim elements a token; with scales by page those as a third plane
-// (kernels/page_scales.h).
+// (kernels/page_scales.h); with `draft` draft_k and draft_v of each of its layers as the last two, in core::kDraftGroup.
 core::KvLayout gqa_layout(const ModelConfig& config, DType dtype, std::int32_t page_size_tokens,
-                          KvScaling scaling = KvScaling::kNone);
+                          KvScaling scaling = KvScaling::kNone, const std::optional<DraftPlanes>& draft = {});
 
 class PagedKvPool : public KvPool {
  public:

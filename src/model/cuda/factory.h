@@ -6,6 +6,7 @@
 
 #include "device/device.h"
 #include "model/checkpoint.h"
+#include "model/draft_source.h"
 #include "model/model.h"
 
 namespace levada::model {
@@ -42,6 +43,8 @@ struct CudaModelOptions {
   // Steps of 2 to so many rows for every request, all of them sampled (drafts being verified): recorded as graphs of
   // their own when they first come, where contexts are long. At most 8; 0: they run as decode rows.
   std::int32_t max_verify_rows = 0;
+  std::optional<DraftRoom> draft_room;        // of ModelOptions
+  std::shared_ptr<const DraftOpener> drafts;  // Model::load_draft()'s checks and tensors
 };
 
 // Through liblevada_cuda.so; kUnavailable without it.

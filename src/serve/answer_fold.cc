@@ -16,6 +16,7 @@ void AnswerFold::fold(const core::OutputDelta& delta, std::int64_t since_arrival
   prompt_tokens = delta.prompt_tokens;
   cached_tokens = delta.cached_tokens;
   completion_tokens = delta.completion_tokens;
+  speculation = delta.speculation;
   finish = delta.finish;
   latency_us = since_arrival_us;
 }

@@ -20,6 +20,7 @@ struct AnswerFold {
   std::vector<core::TokenLogprob> logprobs, prompt_logprobs;  // if asked
   std::vector<float> hidden;                                  // if asked
   std::int32_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
+  core::SpeculationCount speculation;
   std::optional<core::Finish> finish;
   std::int64_t first_latency_us = 0;  // from arrival to the first token
   std::int64_t latency_us = 0;        // from arrival to the newest delta

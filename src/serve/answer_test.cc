@@ -204,6 +204,20 @@ TEST(Logprobs, OfACompletionBeginWithTheEchoedPromptWhoseFirstTokenHasNone) {
   EXPECT_EQ(told["text_offset"].back(), 7);  // characters, not bytes
 }
 
+TEST(Generate, TellsWhatSpeculationGaveOnceThereWasAny) {
+  Answer answer(call_of(Dialect::kGenerate, true), 1);
+  EXPECT_FALSE(
+      events_of(answer.on_delta(0, delta_of({7}, "a", 1), 1).bytes)[0]["meta_info"].contains("spec_verify_ct"));
+  core::OutputDelta drafted = ended(delta_of({8, 9}, "b", 3), core::FinishReason::kLength);
+  drafted.speculation = {4, 20, 5};
+  const Json meta = events_of(answer.on_delta(0, drafted, 1).bytes)[0]["meta_info"];
+  EXPECT_EQ(meta["spec_verify_ct"], 4);
+  EXPECT_EQ(meta["spec_draft_token_num"], 20);
+  EXPECT_EQ(meta["spec_accepted_drafts"], 5);
+  EXPECT_EQ(meta["spec_accept_length"], 2.25);
+  EXPECT_EQ(meta["spec_accept_rate"], 0.25);
+}
+
 TEST(Logprobs, OfGenerateAreCumulativeTriples) {
   CallSpec spec = call_of(Dialect::kGenerate, true);
   spec.members[0].request.prompt = {4, 5, 6};

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "grammar/compiler.h"
 #include "serve/admin_routes.h"
+#include "serve/draft_routes.h"
 #include "serve/generation_routes.h"
 #include "serve/health_probe.h"
 #include "serve/openapi.h"
@@ -68,7 +69,8 @@ struct Api::Parts {
                    captures.get()),
         text(model, intake),
         info(model, std::move(facts), ground.scheduler, ground.metrics, unix_s),
-        admin(ground.scheduler, calls, intake, ground.server, ground.clock) {
+        admin(ground.scheduler, calls, intake, ground.server, ground.clock),
+        drafts(ground.drafts, intake) {
     model.grammars = grammars.get();
   }
 
@@ -85,6 +87,7 @@ struct Api::Parts {
   TextRoutes text;
   InfoRoutes info;
   AdminRoutes admin;
+  DraftRoutes drafts;
   std::string openapi;
 };
 
@@ -98,6 +101,7 @@ Api::Api(const Options& options, const ServedModel& model, ServerFacts facts, co
   parts.text.register_on(router);
   parts.info.register_on(router);
   parts.admin.register_on(router);
+  parts.drafts.register_on(router);
   router.add("GET", "/health_generate", Access::kUser,
              [&parts](http::Request, http::Responder responder) { parts.probe.handle(responder); });
   router.add("GET", "/openapi.json", Access::kUser, [&parts](http::Request, http::Responder responder) {

@@ -13,6 +13,7 @@
 #include "http/server.h"
 #include "sched/scheduler.h"
 #include "serve/capture_calls.h"
+#include "serve/draft_control.h"
 #include "serve/info_routes.h"
 #include "serve/options.h"
 #include "serve/outbox.h"
@@ -40,6 +41,7 @@ class Api {
     const Clock& clock;
     Metrics& metrics;
     const CaptureGround* capture = nullptr;  // null: this server doesn't capture
+    DraftControl* drafts = nullptr;          // null: it takes no drafts
   };
 
   Api(const Options& options, const ServedModel& model, ServerFacts facts, const Ground& ground);

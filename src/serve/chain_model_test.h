@@ -140,7 +140,7 @@ class ChainModel final : public core::StepExecutor {
 
 class Site {
  public:
-  explicit Site(Options options = {}, sched::Options sched_options = {}) {
+  explicit Site(Options options = {}, sched::Options sched_options = {}, DraftControl* drafts = nullptr) {
     options.port = 0;
     const http::ServerOptions http_options = serve::http_options(options);
     server_ = http::Server::listen(http_options, metrics_).value();
@@ -160,7 +160,7 @@ class Site {
     facts.arguments = arguments_of(table);
     facts.kernels_backend = "chain";
     api_ = std::make_unique<Api>(options, served, std::move(facts),
-                                 Api::Ground{*server_, *outbox_, *scheduler_, clock_, metrics_});
+                                 Api::Ground{*server_, *outbox_, *scheduler_, clock_, metrics_, nullptr, drafts});
   }
 
   // The chains must be set before.

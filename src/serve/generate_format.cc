@@ -34,6 +34,18 @@ void append_finish(const AnswerFold& fold, std::string& out) {
   out += '}';
 }
 
+// SGLang's names. spec_accept_length counts the token that every step gives, so it is 1 where no draft was right.
+void append_speculation(const core::SpeculationCount& count, std::string& out) {
+  if (count.steps == 0) return;
+  const double steps = count.steps, drafts = count.drafts, accepted = count.accepted;
+  char numbers[224];
+  std::snprintf(numbers, sizeof numbers,
+                ",\"spec_verify_ct\":%d,\"spec_draft_token_num\":%d,\"spec_accepted_drafts\":%d,"
+                "\"spec_accept_length\":%.4f,\"spec_accept_rate\":%.4f",
+                count.steps, count.drafts, count.accepted, 1 + accepted / steps, drafts > 0 ? accepted / drafts : 0.0);
+  out += numbers;
+}
+
 // The written log probabilities of one member, cumulative.
 class LogprobText {
  public:
@@ -175,6 +187,7 @@ class GenerateFormat final : public AnswerFormat {
                   fold.prompt_tokens, fold.completion_tokens, fold.cached_tokens,
                   static_cast<double>(fold.latency_us) * 1e-6);
     out += numbers;
+    append_speculation(fold.speculation, out);
     logprobs_[member].append(out);
     if (hidden_[member] && fold.done()) append_hidden(fold, hidden_size_, out);
     out += '}';

@@ -1,6 +1,7 @@
 #include "serve/info_routes.h"
 
 #include "serve/chat_page.h"
+#include "serve/draft_routes.h"
 #include "serve/error.h"
 #include "serve/snapshot_json.h"
 
@@ -52,6 +53,9 @@ std::string InfoRoutes::server_info(const sched::Snapshot& snapshot) const {
   info["served_model_name"] = model_.served_name;
   info["context_length"] = model_.context_length_tokens;
   info["max_total_num_tokens"] = std::int64_t{snapshot.total_pages} * snapshot.page_size_tokens;
+  info["speculation"] = speculation_json(snapshot.speculation);
+  info["speculation"]["draft"] = snapshot.draft.version == core::kNoDraft ? Json() : Json(snapshot.draft.name);
+  info["speculation"]["note"] = snapshot.speculation_note;
   info["internal_states"] = Json::array({snapshot_json(snapshot)});
   return dump(info);
 }

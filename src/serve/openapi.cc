@@ -4,6 +4,7 @@
 
 #include "serve/admin_routes.h"
 #include "serve/chat_adapter.h"
+#include "serve/draft_routes.h"
 #include "serve/field_reader.h"
 #include "serve/snapshot_json.h"
 #include "serve/text_routes.h"
@@ -50,6 +51,8 @@ constexpr RouteBody kBodies[] = {
     {"/detokenize", read_text<detokenize>, R"({"tokens":[0]})", "tokens"},
     {"/abort_request", [](const ModelContext&, simdjson::dom::object body) { return parse_abort(body).status(); },
      R"({"abort_all":true})", ""},
+    {"/drafts", [](const ModelContext&, simdjson::dom::object body) { return parse_draft_order(body).status(); },
+     R"({"path":"x"})", "path"},
 };
 
 // Fields that are lists or objects, whose shape no single question tells.

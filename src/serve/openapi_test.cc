@@ -45,7 +45,7 @@ TEST_F(OpenApi, ListsExactlyTheServersRoutes) {
 
 TEST_F(OpenApi, EveryBodyIsDescribedByTheFieldsItsParserAsksFor) {
   for (const auto& [path, methods] : document_["paths"].items()) {
-    if (!methods.contains("post") || path == "/flush_cache") continue;  // which takes no body
+    if (!methods.contains("post") || path == "/flush_cache" || path == "/drafts/rollback") continue;  // without bodies
     EXPECT_TRUE(fields(path).is_object()) << path << " has no line in openapi.cc";
   }
   EXPECT_EQ(fields("/v1/chat/completions")["temperature"],

@@ -5,19 +5,24 @@
 namespace levada::serve {
 
 nlohmann::ordered_json snapshot_json(const sched::Snapshot& snapshot) {
-  return {{"running", snapshot.running},
-          {"waiting", snapshot.waiting},
-          {"prefilling", snapshot.prefilling},
-          {"total_pages", snapshot.total_pages},
-          {"free_pages", snapshot.free_pages},
-          {"leased_pages", snapshot.leased_pages},
-          {"cached_pages", snapshot.cached_pages},
-          {"evictable_pages", snapshot.evictable_pages},
-          {"page_size_tokens", snapshot.page_size_tokens},
-          {"steps", snapshot.steps},
-          {"retractions", snapshot.retractions},
-          {"aborts", snapshot.aborts},
-          {"evicted_tokens", snapshot.evicted_tokens}};
+  nlohmann::ordered_json json = {{"running", snapshot.running},
+                                 {"waiting", snapshot.waiting},
+                                 {"prefilling", snapshot.prefilling},
+                                 {"total_pages", snapshot.total_pages},
+                                 {"free_pages", snapshot.free_pages},
+                                 {"leased_pages", snapshot.leased_pages},
+                                 {"cached_pages", snapshot.cached_pages},
+                                 {"evictable_pages", snapshot.evictable_pages},
+                                 {"page_size_tokens", snapshot.page_size_tokens},
+                                 {"steps", snapshot.steps},
+                                 {"retractions", snapshot.retractions},
+                                 {"aborts", snapshot.aborts},
+                                 {"evicted_tokens", snapshot.evicted_tokens}};
+  const sched::SpeculationTotals& given = snapshot.speculation;
+  if (given.steps > 0) {
+    json["avg_spec_accept_length"] = 1 + static_cast<double>(given.accepted) / static_cast<double>(given.steps);
+  }
+  return json;
 }
 
 namespace {

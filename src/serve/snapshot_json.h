@@ -1,7 +1,7 @@
 // What: the scheduler's Snapshot as JSON, for /server_info and /debug/audit.
 // Owner: pure function.
 // Thread: any.
-// Invariant: one key per field, of the same name.
+// Invariant: one key per field, of the same name; avg_spec_accept_length, which SGLang's bench_serving reads, once there is one.
 // Private to the route groups.
 #pragma once
 

@@ -38,6 +38,12 @@ model::ModelOptions model_options(const engine::Options& options) {
   return model;
 }
 
+// "--speculative-draft-room: /x/config.json: block_size must be …"
+Status of_option(const char* flag, const Status& failure) {
+  const std::string what = failure.field().empty() ? failure.message() : failure.field() + ": " + failure.message();
+  return Status(failure.code() == StatusCode::kNotFound ? failure.code() : StatusCode::kInvalidArgument, what, flag);
+}
+
 constexpr double kCpuShare = 0.5, kCudaShare = 0.9;
 constexpr std::int64_t kCudaReserveBytes = std::int64_t{1} << 30;  // graphs, and kernels loaded at their first use
 
@@ -75,15 +81,30 @@ void report_memory(const Engine& engine) {
 
 }  // namespace
 
+Result<std::optional<model::DraftRoom>> draft_room(const engine::Options& options) {
+  const bool own = !options.speculative_draft_room.empty();
+  std::filesystem::path file = own ? options.speculative_draft_room : options.speculative_draft_model_path;
+  if (file.empty()) return std::optional<model::DraftRoom>();
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error)) file /= "config.json";
+  const auto config = model::read_draft_config(file);
+  if (!config.ok()) {
+    return of_option(own ? "speculative_draft_room" : "speculative_draft_model_path", config.status());
+  }
+  return std::optional<model::DraftRoom>(model::room_for(*config));
+}
+
 Result<Engine> open_engine(const engine::Options& options) {
   Engine engine;
   LEVADA_ASSIGN_OR_RETURN(const std::filesystem::path path, locate_model(options.model_path));
   const auto kind = options.device == "cuda" ? device::DeviceKind::kCuda : device::DeviceKind::kCpu;
+  model::ModelOptions wanted = model_options(options);
+  LEVADA_ASSIGN_OR_RETURN(wanted.draft_room, draft_room(options));
   Lap lap;
   LEVADA_ASSIGN_OR_RETURN(engine.device, device::open_device(kind));
   const std::string device_time = lap();
   LEVADA_LOG_INFO("loading ", path.string(), " on ", engine.device->name());
-  LEVADA_ASSIGN_OR_RETURN(engine.model, model::load_model(path, model_options(options), *engine.device));
+  LEVADA_ASSIGN_OR_RETURN(engine.model, model::load_model(path, wanted, *engine.device));
   const std::string weights_time = lap();
   LEVADA_ASSIGN_OR_RETURN(const std::int32_t pages,
                           engine::choose_kv_pages(engine.model->kv_layout(), kv_budget(options, engine)));

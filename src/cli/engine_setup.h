@@ -22,6 +22,9 @@ struct Engine {
   std::unique_ptr<model::KvPool> pool;
 };
 
+// The room that drafts are given; unset without either option.
+Result<std::optional<model::DraftRoom>> draft_room(const engine::Options& options);
+
 Result<Engine> open_engine(const engine::Options& options);
 
 // The tokenizer that belongs to `model_path`, or the one asked for in `options`.

@@ -19,6 +19,7 @@ constexpr std::array kCommands{
     Command{"produce", levada::cli::produce_command, "one role of `up`: the registry and the producer of a recipe"},
     Command{"train", levada::cli::train_command, "one role of `up`: a recipe's consumer (--consumer-id)"},
     Command{"status", levada::cli::status_command, "say how a run of `levada up` stands"},
+    Command{"draft", levada::cli::draft_command, "load, show, unload or roll back the draft of a running server"},
     Command{"bench", levada::cli::bench_command, "measure: levada bench NAME --json"},
     Command{"doctor", levada::cli::doctor_command, "say what this machine can and can't do"},
     Command{"version", levada::cli::version_command, "print version and commit"},

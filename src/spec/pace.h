@@ -8,10 +8,24 @@
 // share of the drafts that were reached, a mean over the last steps.
 #pragma once
 
-#include <array>
 #include <cstdint>
 
+#include "spec/step_costs.h"
+
 namespace levada::spec {
+
+// Accepted share of the drafts that were reached, a mean that fades.
+class Acceptance {
+ public:
+  explicit Acceptance(double fade) : fade_(fade) {}
+  void add(std::int32_t drafts, std::int32_t accepted);
+  // Mixed with a guess that counts as much as `weight` drafts that were reached.
+  double mixed(double guess, double weight) const { return (accepted_ + guess * weight) / (reached_ + weight); }
+  bool surprised() const { return accepted_ < reached_ / 2; }
+
+ private:
+  double fade_, accepted_ = 0, reached_ = 0;
+};
 
 class Track {
  public:
@@ -22,9 +36,12 @@ class Track {
 
  private:
   friend class Pace;
-  double acceptance_ = -1;       // below 0: nothing is known yet
-  std::int32_t pause_ = 0;       // steps until drafts are tried again
-  std::int32_t last_pause_ = 0;  // how long it was when drafts last failed
+  std::int32_t pause() const;
+  bool probing() const { return plain_ >= pause(); }
+
+  Acceptance acceptance_{0.95};
+  std::int32_t pause_ = 0;  // plain steps before the next probe; 0: no probe has failed
+  std::int32_t plain_ = 0;  // plain steps since drafts last failed or were wanted
 };
 
 class Pace {
@@ -38,11 +55,19 @@ class Pace {
   // How many drafts a request should have verified in a step that decodes `requests` requests; at most `most`, 0: decode
   // plainly.
   std::int32_t choose(const Track& track, std::int32_t most, std::int32_t requests) const;
+  // What any request's drafts came to: what is known of a request that is new or has had few.
+  void on_verified(std::int32_t drafts, std::int32_t accepted);
   // What a step of decode rows alone took; `requests` of them, `rows` rows in all, drafts included.
   void on_step(std::int32_t requests, std::int32_t rows, double seconds);
 
  private:
+  // Drafts with the most expected tokens per second if all requests had as many.
+  std::int32_t best(double acceptance, std::int32_t most, std::int32_t requests) const;
+
   Options options_;
+  Acceptance all_{0.99};
+  double guess_weight_ = 2;  // of options_.first_guess, fades as well
+  StepCosts costs_;
 };
 
 }  // namespace levada::spec

@@ -38,11 +38,14 @@ void check_batch(const PagedBatch& batch, std::int64_t rows, const TensorView& p
   LEVADA_CHECK(
       batch.first_row.size() == slices && batch.context.size() == slices && batch.block_table_first.size() == slices,
       "batch: one entry per slice in each array");
+  LEVADA_CHECK(batch.first_key.empty() || batch.first_key.size() == slices, "batch.first_key: none or one per slice");
   LEVADA_CHECK(batch.page_size >= 1 && batch.page_size == plane.shape[1], "batch.page_size is the planes'");
   for (std::size_t s = 0; s < slices; ++s) {
     LEVADA_CHECK(batch.first_row[s] >= 0 && batch.rows[s] >= 0 && batch.first_row[s] + batch.rows[s] <= rows,
                  "batch: slice rows lie in the tensor");
     LEVADA_CHECK(batch.context[s] >= 0, "batch.context");
+    LEVADA_CHECK(batch.first_key.empty() || (batch.first_key[s] >= 0 && batch.first_key[s] <= batch.context[s]),
+                 "batch.first_key: every row sees itself");
     if (batch.rows[s] == 0) continue;
     const std::int64_t tokens = std::int64_t{batch.context[s]} + batch.rows[s];
     const std::int64_t pages = (tokens + batch.page_size - 1) / batch.page_size;

@@ -240,6 +240,23 @@ TEST_P(OpsTest, PagedAttentionReadsNoPositionBehindTheRow) {
   for (const float y : values(out)) EXPECT_TRUE(std::isfinite(y));
 }
 
+// Windows that begin within a block, on a span's border, just before the row, and at 0; nothing before them is read.
+TEST_P(OpsTest, PagedAttentionReadsNoPositionBeforeTheFirstKey) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const std::int64_t d : {64, 20}) {  // 64: a lone query streams
+      Cache cache(7, dtype, 16, 3, d, {{700, 1}, {300, 1}, {64, 40}, {1500, 1}, {90, 3}, {130, 1}, {40, 2}});
+      cache.first_key = {500, 300, 64, 256, 1, 100, 0};
+      cache.poison_unseen();
+      const Tensor q = Tensor::random(3, DType::kF32, {cache.total_rows(), 9, d});
+      const Tensor want(DType::kF32, {cache.total_rows(), 9, d}), got(DType::kF32, {cache.total_rows(), 9, d});
+      ref->paged_attention(q, cache.batch(), cache.k, cache.v, 0.125f, want);
+      ops->paged_attention(q, cache.batch(), cache.k, cache.v, 0.125f, got);
+      for (const float y : values(want)) ASSERT_TRUE(std::isfinite(y));
+      expect_near(values(got), values(want), 1e-5, 0.1, "attention from the first key");
+    }
+  }
+}
+
 TEST(MakeCpuOps, GivesTheFastestOrTheNamedTable) {
   ThreadPool pool(1);
   const std::vector<std::string> tuned = tuned_tables();
@@ -255,6 +272,10 @@ TEST(OpsDeathTest, AMisfitNamesItsArgument) {
   EXPECT_DEATH(ops->linear(x, w, out, false), "w and x agree on K");
   EXPECT_DEATH(ops->embed(x, std::vector<std::int32_t>{2, 0}, Tensor(DType::kF32, {2, 8})),
                "ids lie in the vocabulary");
+  Cache cache(7, DType::kF32, 16, 1, 8, {{20, 1}});
+  cache.first_key = {21};
+  const Tensor q(DType::kF32, {1, 1, 8});
+  EXPECT_DEATH(ops->paged_attention(q, cache.batch(), cache.k, cache.v, 1, q), "every row sees itself");
 }
 
 }  // namespace

@@ -257,6 +257,37 @@ TEST_P(OpsTest, PagedAttentionReadsNoPositionBeforeTheFirstKey) {
   }
 }
 
+// A draft smaller than the planes it was given: tokens lie further apart than its numbers.
+TEST_P(OpsTest, PagesMayHaveRoomBehindEachToken) {
+  const Cache wide(7, DType::kF32, 16, 3, 64, {{200, 1}, {30, 5}});
+  Cache narrow(8, DType::kF32, 16, 2, 64, {{200, 1}, {30, 5}});
+  narrow.block_tables = wide.block_tables;
+  const auto first_heads = [](const Tensor& plane) {
+    TensorView view = plane;
+    view.shape[2] = 2;
+    return view;
+  };
+  const TensorView k = first_heads(wide.k), v = first_heads(wide.v);
+  const Tensor rows = Tensor::random(5, DType::kF32, {6, 2, 64});
+  ops->write_kv(rows, rows, wide.batch(), k, v);
+  for (std::int64_t page = 0; page < k.shape[0]; ++page) {
+    for (std::int64_t slot = 0; slot < 16; ++slot) {
+      for (std::int64_t i = 0; i < 128; ++i) {
+        const auto to = static_cast<std::size_t>((page * 16 + slot) * 128 + i);
+        narrow.k.set(to, k.as<float>()[(page * 16 + slot) * 192 + i]);
+        narrow.v.set(to, v.as<float>()[(page * 16 + slot) * 192 + i]);
+      }
+    }
+  }
+  const Tensor q = Tensor::random(3, DType::kF32, {6, 4, 64});
+  const Tensor want(DType::kF32, {6, 4, 64}), got(DType::kF32, {6, 4, 64});
+  ops->paged_attention(q, narrow.batch(), narrow.k, narrow.v, 0.125f, want);
+  ops->paged_attention(q, wide.batch(), k, v, 0.125f, got);
+  EXPECT_EQ(values(got), values(want));
+  ref->paged_attention(q, wide.batch(), k, v, 0.125f, want);
+  expect_near(values(got), values(want), 1e-5, 0.1, "attention");
+}
+
 TEST(MakeCpuOps, GivesTheFastestOrTheNamedTable) {
   ThreadPool pool(1);
   const std::vector<std::string> tuned = tuned_tables();

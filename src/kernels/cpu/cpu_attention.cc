@@ -43,7 +43,7 @@ AttentionArgs args_for(const TensorView& q, const PagedBatch& batch, const Tenso
           .k_plane = k_plane.data,
           .v_plane = v_plane.data,
           .planes_are_bf16 = k_plane.dtype == DType::kBF16,
-          .token_stride = k_plane.shape[2] * k_plane.shape[3],
+          .token_stride = k_plane.strides[1],
           .page_size = batch.page_size,
           .block_table = nullptr,
           .queries = 0,

@@ -65,7 +65,7 @@ struct AttentionArgs {
   const void* k_plane;  // float or Bf16 at [page 0, slot 0, this KV head]
   const void* v_plane;
   bool planes_are_bf16;
-  std::int64_t token_stride;  // kv_heads * width
+  std::int64_t token_stride;  // >= kv_heads * width
   std::int64_t page_size;
   const std::int32_t* block_table;  // of the slice
   std::int64_t queries, group, width;

@@ -31,7 +31,7 @@ std::int64_t slot_of(const PagedBatch& batch, std::size_t s, std::int64_t positi
                      const TensorView& plane) {
   const std::int64_t entry = batch.block_table_first[s] + position / batch.page_size;
   const std::int64_t page = batch.block_tables[static_cast<std::size_t>(entry)];
-  return ((page * batch.page_size + position % batch.page_size) * plane.shape[2] + head) * plane.shape[3];
+  return page * plane.strides[0] + position % batch.page_size * plane.strides[1] + head * plane.strides[2];
 }
 
 // One head of row i of slice s: softmax(scale q k) v over positions [first_key, context + i].

@@ -48,12 +48,14 @@ TEST(Histories, TenThousandEqualTheirSoloReferencesAndLeaveNothingBehind) {
   EXPECT_GT(total.guided_tokens, static_cast<int>(kHistories) * 5);
   EXPECT_GT(total.families_cut, static_cast<int>(kHistories) / 20);
   EXPECT_GT(total.retractions, kHistories / 4);
+  EXPECT_GT(total.accepted_drafts, static_cast<int>(kHistories) * 5);
+  EXPECT_GT(total.swaps, static_cast<int>(kHistories) / 2);
   std::printf(
       "%llu histories: %d requests, %llu steps, %llu retractions, %d aborted, %d failed, %d guided tokens, "
-      "%d families cut\n",
+      "%d families cut, %d of %d drafts accepted, %d drafts swapped\n",
       static_cast<unsigned long long>(kHistories), total.requests, static_cast<unsigned long long>(total.steps),
       static_cast<unsigned long long>(total.retractions), total.aborted, total.failed, total.guided_tokens,
-      total.families_cut);
+      total.families_cut, total.accepted_drafts, total.verified_drafts, total.swaps);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ inline constexpr const char* kTargetGroup = "target";
 inline constexpr const char* kDraftGroup = "draft";  // what a draft has made of the target's states, in the same pages
 
 struct KvPlane {
-  std::string name;              // "k", "v", ...
+  std::string name;                  // "k", "v", ...
   std::string group = kTargetGroup;  // identity and hits are per group (law 8)
   DType dtype = DType::kF32;
   std::int32_t elements_per_token = 0;  // per layer

@@ -80,7 +80,7 @@ struct OutputDelta {
   std::int32_t prompt_tokens = 0;
   std::int32_t cached_tokens = 0;      // at first admission; 0 <= cached <= prompt
   std::int32_t completion_tokens = 0;  // cumulative
-  SpeculationCount speculation;  // cumulative
+  SpeculationCount speculation;        // cumulative
   // If asked: of token_ids, one each; of the prompt tokens that follow those of the delta before; hidden states of the
   // rows that follow, one after the other.
   std::vector<TokenLogprob> logprobs, prompt_logprobs;

@@ -21,9 +21,13 @@ Brain::Brain(const Options& options, const Limits& limits, const core::KvLayout&
       clock_(clock),
       metrics_(metrics),
       throughput_(metrics_.generation_throughput),
+      acceptance_(metrics_),
       pool_(limits.total_pages),
       tree_(pool_, layout.page_size_tokens(), !options.disable_radix_cache),
-      builder_(limits.vocab_size) {
+      builder_(limits.vocab_size),
+      has_draft_planes_(!layout.identity(core::kDraftGroup).empty()),
+      draft_ledger_(limits.total_pages, layout.page_size_tokens()),
+      pace_({.adaptive = options.speculative_adaptive}) {
   metrics_.page_size.set(layout_.page_size_tokens());
   metrics_.context_length.set(limits_.context_length_tokens);
   metrics_.max_total_tokens.set(static_cast<double>(limits_.total_pages) * layout_.page_size_tokens());
@@ -172,6 +176,9 @@ Snapshot Brain::snapshot() const {
   snapshot.max_running_requests = static_cast<std::int32_t>(options_.max_running_requests);
   snapshot.generation_throughput = metrics_.generation_throughput.value();
   snapshot.cache_hit_rate = metrics_.cache_hit_rate.value();
+  snapshot.draft = draft_;
+  snapshot.speculation = speculation_;
+  snapshot.speculation_note = speculation_note();
   snapshot.health = health_;
   return snapshot;
 }

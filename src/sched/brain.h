@@ -4,7 +4,8 @@
 // Thread: its owner's; check_fits() from any.
 // Invariant: a page is free only when request, tree and every plan in flight have let go (law 3); each request gets
 // exactly one finish; the same calls in the same order give the same plans.
-// State diagram: request_state.h. Intake is in brain.cc, planning in brain_plan.cc, results in brain_apply.cc.
+// State diagram: request_state.h. Intake is in brain.cc, planning in brain_plan.cc, results in brain_apply.cc, drafts in
+// brain_speculate.cc.
 #pragma once
 
 #include <deque>
@@ -15,7 +16,9 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "core/draft.h"
 #include "core/step_plan.h"
+#include "kv/draft_ledger.h"
 #include "kv/page_pool.h"
 #include "kv/radix_tree.h"
 #include "sched/plan_builder.h"
@@ -24,6 +27,7 @@
 #include "sched/scheduler.h"
 #include "sched/scheduler_metrics.h"
 #include "sched/waiting_queue.h"
+#include "spec/pace.h"
 
 namespace levada::sched {
 
@@ -50,6 +54,10 @@ class Brain {
 
   // brain_plan.cc: the next step; null when there is nothing to compute or enough is in flight.
   std::unique_ptr<core::StepPlan> next_plan();
+
+  // brain_speculate.cc: every plan from now on drafts with it, or without a model if its version is kNoDraft. `done` is
+  // called when no plan in flight names another draft any more.
+  void use_draft(core::DraftProfile profile, std::function<void()> done);
 
   // brain_apply.cc: the answer to the oldest plan in flight.
   void apply(const core::StepResult& result);
@@ -92,15 +100,37 @@ class Brain {
   void on_admitted(RequestState& state, std::int32_t prefix_tokens, std::int32_t extend_tokens);
   void build(core::StepId step);
 
+  // Speculation.
+  bool drafts_by_model() const;
+  bool drafts_by_ngrams() const;
+  std::string speculation_note() const;
+  std::int32_t most_drafts() const;
+  // What the request's next step verifies and asks for. False: it waits for its newest token first.
+  bool prepare_drafts(RequestState& state);
+  void prepare_first_proposal(RequestState& state, std::int32_t end);
+  void cut_drafts(RequestState& state) const;
+  std::int32_t proposals_with_room(const RequestState& state, std::int32_t end) const;
+  // For drafts and proposals behind token `end`; without enough pages it decodes plainly: nobody is retracted for a guess.
+  bool obtain_draft_pages(RequestState& state, std::int32_t end);
+  void note_draft_planes(RequestState& state);
+  void note_draft_written(const RequestState& state, std::int32_t first);
+  void judge_drafts(RequestState& state, const FlightRow& row, std::int32_t accepted);
+  void take_proposals(RequestState& state, const FlightRow& row, const core::StepResult& result);
+  void learn(RequestState& state, std::span<const core::Token> kept);
+  void finish_swaps();
+
   // Results.
-  void apply_row(const FlightRow& row, const core::StepResult& result, const Status& status);
-  // False if that was its last token; the state may be gone then.
-  bool accept(RequestState& state, core::Token token, const core::TokenLogprob* logprob);
+  void apply_row(const Flight& flight, const FlightRow& row, const core::StepResult& result, const Status& status);
+  // What the row sampled, as far as its drafts were right. False if the request is over; the state may be gone then.
+  bool accept(RequestState& state, const FlightRow& row, const core::StepResult& result, std::int32_t accepted);
   static Status guide(const RequestState& state, std::span<const core::Token> kept);
   // Whether the executor gave all that the flight asked for.
   static Status complete(const Flight& flight, const core::StepResult& result);
   // What it said of the row beside its token.
-  static void keep_wishes(const FlightRow& row, const core::StepResult& result);
+  static void cut_wishes(const RequestState& state, const FlightRow& row, const core::StepResult& result,
+                         std::size_t kept, core::OutputDelta& delta);
+  void measure(const Flight& flight);
+  static void keep_wishes(const FlightRow& row, const core::StepResult& result, std::int32_t rejected);
   // The executor will compute nothing any more: every live request ends with the reason.
   void lose(const Status& why);
   void commit(RequestState& state);
@@ -122,6 +152,7 @@ class Brain {
   const Clock& clock_;
   SchedulerMetrics metrics_;
   ThroughputMeter throughput_;
+  AcceptanceMeter acceptance_;
 
   kv::PagePool pool_;
   kv::RadixTree tree_;
@@ -133,6 +164,16 @@ class Brain {
   RequestState* chunked_ = nullptr;       // the one that is prefilling
   std::deque<Flight> flights_;
   PlanBuilder builder_;
+
+  const bool has_draft_planes_;
+  kv::DraftLedger draft_ledger_;
+  core::DraftProfile draft_;
+  SpeculationTotals speculation_;
+  spec::Pace pace_;
+  std::vector<std::function<void()>> swaps_;
+  std::vector<core::Token> guess_;  // scratch
+  std::int64_t last_apply_us_ = 0;
+  std::int64_t accepted_tokens_ = 0;  // by the step being applied
 
   // Of the step being planned.
   std::vector<RequestState*> decode_rows_;

@@ -19,6 +19,8 @@ std::unique_ptr<core::StepPlan> Brain::next_plan() {
   if (flights_.size() >= most_in_flight || live_.empty()) return nullptr;
   // What came after a flush must not read the cache before it. A flush waits for a plan in flight, so this ends.
   if (!flushes_.empty()) return nullptr;
+  // What requests have drafted and accepted is known when that step is done: then all go on together.
+  if (!flights_.empty() && flights_.back().speculative) return nullptr;
   preempt_for_head();
   make_room();
   admit();
@@ -44,9 +46,11 @@ void Brain::make_room() {
   // obtain_page() may take requests out of running_, but only younger ones or the one at hand.
   for (std::size_t i = 0; i < running_.size(); ++i) {
     RequestState& state = *running_[i];
-    if (!state.wants_decode()) continue;
+    if (!state.wants_decode() || !prepare_drafts(state)) continue;
     const bool has_page = state.planned_tokens < state.pages.size() * layout_.page_size_tokens();
-    if (has_page || obtain_page(state)) decode_rows_.push_back(&state);
+    if (!has_page && !obtain_page(state)) continue;
+    obtain_draft_pages(state, state.planned_tokens + 1);
+    decode_rows_.push_back(&state);
   }
 }
 
@@ -104,6 +108,7 @@ void Brain::complete_retraction(RequestState& state) {
   leave_queues(state);
   state.pages = RequestPages();
   state.planned_tokens = state.computed_tokens = 0;
+  state.drafts.clear();
   state.retract_pending = false;
   state.phase = Phase::kWaiting;
   waiting_.push_front(state);
@@ -195,6 +200,7 @@ void Brain::on_admitted(RequestState& state, std::int32_t prefix_tokens, std::in
   state.admission = ++admissions_;
   state.input_tokens = state.known_tokens();
   state.planned_tokens = state.computed_tokens = prefix_tokens;
+  state.draft_version = core::kNoDraft;  // what its pages hold for the draft is looked up anew
   admitted_input_tokens_ += state.input_tokens;
   admitted_cached_tokens_ += prefix_tokens;
   if (!state.ever_admitted) {
@@ -213,9 +219,20 @@ void Brain::on_admitted(RequestState& state, std::int32_t prefix_tokens, std::in
 }
 
 void Brain::build(core::StepId step) {
-  builder_.begin(step);
-  for (RequestState* state : decode_rows_) builder_.add_decode(*state);
-  for (const PrefillRow& row : prefill_rows_) builder_.add_prefill(*row.state, row.extend_tokens);
+  builder_.begin(step, draft_.version, clock_.now_us());
+  const auto add = [&](RequestState& state, auto add_rows) {
+    note_draft_planes(state);
+    const std::int32_t first = state.planned_tokens;
+    add_rows(state);
+    note_draft_written(state, first);
+  };
+  for (RequestState* state : decode_rows_) add(*state, [&](RequestState& s) { builder_.add_decode(s); });
+  for (const PrefillRow& row : prefill_rows_) {
+    add(*row.state, [&](RequestState& s) {
+      prepare_first_proposal(s, s.planned_tokens + row.extend_tokens);
+      builder_.add_prefill(s, row.extend_tokens);
+    });
+  }
 }
 
 }  // namespace levada::sched

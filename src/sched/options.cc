@@ -32,6 +32,16 @@ void describe(OptionTable& table, Options& options) {
       .add("schedule_conservativeness", &options.schedule_conservativeness,
            "scales the share of their remaining output that running requests are expected to need (0.7 at 1.0)")
       .range(0, 10);
+  table
+      .add("speculative_algorithm", &options.speculative_algorithm,
+           "who drafts: auto (the draft model if there is one, else n-grams), DFLASH, NGRAM or none")
+      .choices({"auto", "DFLASH", "NGRAM", "none"});
+  table
+      .add("speculative_num_draft_tokens", &options.speculative_num_draft_tokens,
+           "tokens of a verified block, the newest known one included; 0: as the draft was trained, 8 for n-grams")
+      .range(0, 64);
+  table.add("speculative_adaptive", &options.speculative_adaptive,
+            "choose the block from measured acceptance and step times; off: always the largest");
   table.add("disable_radix_cache", &options.disable_radix_cache, "do not reuse the KV of common prefixes");
   table.add("disable_overlap_schedule", &options.disable_overlap_schedule,
             "build a step only after the one before has been computed");

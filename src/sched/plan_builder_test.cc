@@ -23,7 +23,7 @@ class PlanBuilderTest : public testing::Test {
     return state;
   }
   std::unique_ptr<core::StepPlan> next(const std::function<void()>& add) {
-    builder_.begin(StepId{++step_});
+    builder_.begin(StepId{++step_}, core::kNoDraft, 0);
     add();
     builder_.take_flight();
     return builder_.take_plan();

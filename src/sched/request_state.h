@@ -18,6 +18,8 @@
 #include "kv/namespace_table.h"
 #include "sched/finish_rule.h"
 #include "sched/request_pages.h"
+#include "spec/ngram_drafter.h"
+#include "spec/pace.h"
 #include "text/stream_decoder.h"
 
 namespace levada::sched {
@@ -60,6 +62,18 @@ struct RequestState {
   std::vector<RequestState*> followers;  // wait until its prompt is computed
   RequestState* leader = nullptr;        // whose follower it is
 
+  // Speculation. Drafts are guesses at the tokens behind the newest known one; a request that has some, or wants some, waits
+  // for its newest token before it is planned again.
+  std::vector<core::Token> drafts;          // to be verified by its next step
+  std::int32_t propose = 0;                 // wanted of the next step
+  spec::Track track;                        // how its drafts have fared
+  std::optional<spec::NgramDrafter> ngram;  // made when first needed
+  std::optional<core::Token> ngram_guess;   // at the token behind the known ones
+  std::int32_t ngram_streak = 0;            // guesses in a row that were right
+  std::int32_t draft_from = 0;              // see core::PlanSlice; of draft_version
+  core::DraftVersion draft_version = core::kNoDraft;
+  core::SpeculationCount speculation;
+
   bool ever_admitted = false;
   std::int32_t cached_tokens = 0;  // at first admission
 
@@ -79,6 +93,7 @@ struct RequestState {
     return phase == Phase::kRunning && !retract_pending && new_tokens_left() > 0 &&
            (!request.guide || pending_samples == 0);
   }
+  bool speculates() const { return !drafts.empty() || propose > 0; }
   text::StreamDecoder* text_decoder() { return decoder ? &*decoder : nullptr; }
   // The cache key of its first `count` tokens.
   kv::TokenKey key(std::int32_t count) const {

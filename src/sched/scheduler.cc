@@ -20,6 +20,10 @@ struct Abort {
 struct Flush {
   std::function<void(Status)> done;
 };
+struct UseDraft {
+  core::DraftProfile profile;
+  std::function<void()> done;
+};
 struct Inspect {
   std::function<void(const Snapshot&)> job;
 };
@@ -28,7 +32,7 @@ struct Audit {
 };
 struct Stop {};
 constexpr const char* kShuttingDown = "the server is shutting down";
-using Message = std::variant<core::StepResult, Submit, Abort, Flush, Inspect, Audit, Stop>;
+using Message = std::variant<core::StepResult, Submit, Abort, Flush, UseDraft, Inspect, Audit, Stop>;
 
 }  // namespace
 
@@ -97,6 +101,7 @@ void Scheduler::Impl::handle(Message& message) {
                  },
                  [&](Abort& m) { brain.abort(m.id, m.why); },
                  [&](Flush& m) { brain.flush_cache(std::move(m.done)); },
+                 [&](UseDraft& m) { brain.use_draft(std::move(m.profile), std::move(m.done)); },
                  [&](Inspect& m) { m.job(brain.snapshot()); },
                  [&](Audit& m) { m.job(brain.snapshot(), brain.audit()); },
                  [&](Stop&) {
@@ -138,6 +143,9 @@ Status Scheduler::submit(core::Request request) {
 }
 void Scheduler::abort(core::RequestId id, Status why) { impl_->mailbox->push(Abort{id, std::move(why)}); }
 void Scheduler::flush_cache(std::function<void(Status)> done) { impl_->mailbox->push(Flush{std::move(done)}); }
+void Scheduler::use_draft(core::DraftProfile profile, std::function<void()> done) {
+  impl_->mailbox->push(UseDraft{std::move(profile), std::move(done)});
+}
 void Scheduler::inspect(std::function<void(const Snapshot&)> job) { impl_->mailbox->push(Inspect{std::move(job)}); }
 void Scheduler::audit(std::function<void(const Snapshot&, Status)> job) { impl_->mailbox->push(Audit{std::move(job)}); }
 void Scheduler::stop() { impl_->mailbox->push(Stop{}); }

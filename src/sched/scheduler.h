@@ -43,10 +43,10 @@ struct Snapshot {
   std::uint64_t steps = 0, retractions = 0, aborts = 0, evicted_tokens = 0;
   std::int32_t max_running_requests = 0;
   double generation_throughput = 0, cache_hit_rate = 0;  // as in /metrics
-  core::DraftProfile draft;  // that proposes; kNoDraft: none
+  core::DraftProfile draft;                              // that proposes; kNoDraft: none
   SpeculationTotals speculation;
   std::string speculation_note;  // for people: which drafter is at work, and why not a faster one
-  Status health;                                         // see Scheduler::health()
+  Status health;                 // see Scheduler::health()
 };
 
 struct Limits {
@@ -78,6 +78,9 @@ class Scheduler {
   void abort(core::RequestId id, Status why);
   // Posts; `done` is called on the scheduler's thread: ok, or kFailedPrecondition naming how many requests run.
   void flush_cache(std::function<void(Status)> done);
+  // Posts. Every step planned from then on drafts with it, which the executor must know by its version; with kNoDraft no
+  // model drafts. `done` is called on the scheduler's thread when no step in flight names another draft.
+  void use_draft(core::DraftProfile profile, std::function<void()> done);
   // Runs `job` on the scheduler's thread between steps, with a fresh snapshot. For /server_info and /debug/audit.
   void inspect(std::function<void(const Snapshot&)> job);
   // inspect() after a full audit; the Status says what is wrong, if anything.

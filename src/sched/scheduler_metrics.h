@@ -26,9 +26,25 @@ struct SchedulerMetrics {
   Gauge& context_length;
   Gauge& cache_hit_rate;
   Gauge& generation_throughput;
+  Gauge& spec_accept_length;
+  Gauge& spec_accept_rate;
+  Counter& spec_drafts;
+  Counter& spec_accepted;
   Counter& retracted_requests;
   Counter& evicted_tokens;
   Histogram& queue_time_seconds;
+};
+
+// What drafts gave over windows of at least so many decode steps of a request: the last whole window is shown.
+class AcceptanceMeter {
+ public:
+  explicit AcceptanceMeter(SchedulerMetrics& metrics) : metrics_(&metrics) {}
+  void add(std::int32_t drafts, std::int32_t accepted);
+
+ private:
+  static constexpr std::int64_t kWindowSteps = 64;
+  SchedulerMetrics* metrics_;
+  std::int64_t steps_ = 0, drafts_ = 0, accepted_ = 0;
 };
 
 // Tokens per second over windows of at least a second.

@@ -22,6 +22,7 @@ struct Answer {
   std::vector<float> hidden;
   std::optional<core::Finish> finish;
   std::int32_t finishes = 0, cached_tokens = -1, completion_tokens = 0;
+  core::SpeculationCount speculation;
 };
 
 class History {
@@ -45,6 +46,7 @@ class History {
   void add_wishes(core::Request& request);
   void add_choices(core::Request choice);
   void act();
+  void swap_draft();
   void plan();
   void collect();
   void poison_free_pages();
@@ -82,7 +84,8 @@ History::History(std::uint64_t seed, const text::Tokenizer* tokenizer, Guides gu
     : random_(seed),
       tokenizer_(tokenizer),
       guides_(guides ? std::move(guides) : scripted_guide),
-      layout_(one_of({1, 4, 16}), {core::KvPlane{"k", "target", DType::kF32, 1, {0}}}),
+      layout_(one_of({1, 4, 16}), {core::KvPlane{"k", core::kTargetGroup, DType::kF32, 1, {0}},
+                                   core::KvPlane{"draft_k", core::kDraftGroup, DType::kF32, 1, {0}}}),
       limits_(random_limits()),
       options_(random_options()),
       abort_percent_(one_of({0, 0, 3, 10})),
@@ -122,6 +125,9 @@ Options History::random_options() {
   options.priority_scheduling_preemption_threshold = one_of({0, 1, 10});
   options.disable_radix_cache = chance(15);
   options.disable_overlap_schedule = chance(30);
+  options.speculative_algorithm = one_of<const char*>({"auto", "auto", "auto", "NGRAM", "none"});
+  options.speculative_num_draft_tokens = one_of({0, 0, 2, 5});
+  options.speculative_adaptive = chance(50);
   return options;
 }
 
@@ -224,9 +230,18 @@ void History::act() {
     return brain_.abort(requests_[victim].id, {StatusCode::kAborted, "the client left"});
   }
   if (chance(1)) return brain_.flush_cache([](Status) {});
+  if (chance(1)) return swap_draft();
   if (chance(55)) return plan();
   if (chance(failure_percent_)) model_.fail_next(internal_error("injected"));
   model_.compute_one();
+}
+
+// Another draft, one that was there before, or none.
+void History::swap_draft() {
+  core::DraftProfile profile;
+  profile.version = core::DraftVersion{static_cast<std::uint32_t>(pick(0, 3))};
+  profile.block_size = pick(2, 9);
+  brain_.use_draft(profile, [this] { ++report_.swaps; });
 }
 
 void History::plan() {
@@ -245,6 +260,7 @@ void History::collect() {
     append(answer.prompt_logprobs, delta.prompt_logprobs);
     append(answer.hidden, delta.hidden);
     answer.completion_tokens = delta.completion_tokens;
+    answer.speculation = delta.speculation;
     if (answer.completion_tokens != static_cast<std::int32_t>(answer.ids.size()))
       fail("completion_tokens is not the number of ids");
     if (answer.cached_tokens >= 0 && delta.cached_tokens != answer.cached_tokens && !answer.ids.empty() &&
@@ -292,6 +308,8 @@ void History::judge(const core::Request& request, const Answer& answer) {
     if (!prefix) fail(who + "what came before the end differs from the solo run");
     return;
   }
+  report_.verified_drafts += answer.speculation.drafts;
+  report_.accepted_drafts += answer.speculation.accepted;
   if (answer.ids != expected.ids) return fail(who + "tokens differ from the solo run");
   if (answer.text != expected.text) return fail(who + "text '" + answer.text + "' for '" + expected.text + "'");
   judge_wishes(who, answer, expected);
@@ -388,6 +406,9 @@ void HistoryReport::add(const HistoryReport& other) {
   hidden_rows += other.hidden_rows;
   guided_tokens += other.guided_tokens;
   families_cut += other.families_cut;
+  verified_drafts += other.verified_drafts;
+  accepted_drafts += other.accepted_drafts;
+  swaps += other.swaps;
 }
 
 }  // namespace levada::sched::sim

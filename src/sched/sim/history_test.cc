@@ -29,6 +29,9 @@ TEST(History, AnyTrafficEqualsTheSoloReference) {
   EXPECT_GT(total.hidden_rows, kHistories * 10);
   EXPECT_GT(total.guided_tokens, kHistories * 10);
   EXPECT_GT(total.families_cut, kHistories / 20);
+  EXPECT_GT(total.accepted_drafts, kHistories * 5);
+  EXPECT_GT(total.verified_drafts, total.accepted_drafts + kHistories);
+  EXPECT_GT(total.swaps, kHistories / 2);
   std::printf(
       "%d requests, %llu steps, %llu retractions, %llu tokens evicted, %d cached, %d aborted, %d failed, %d stop "
       "strings\n",

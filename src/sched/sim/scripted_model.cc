@@ -82,9 +82,12 @@ std::uint64_t hash_plan(std::uint64_t hash, const core::StepPlan& plan) {
   hash_range(hash, plan.history);
   hash_range(hash, plan.banned);
   hash_range(hash, plan.masks);
+  hash = mix(hash, core::value(plan.draft));
   for (const core::PlanSlice& slice : plan.slices) {
     hash = mix(hash, core::value(slice.range.request));
     hash = mix(mix(hash, static_cast<std::uint64_t>(slice.range.first)), static_cast<std::uint64_t>(slice.range.count));
+    hash = mix(mix(hash, static_cast<std::uint64_t>(slice.drafts)), static_cast<std::uint64_t>(slice.propose));
+    hash = mix(hash, static_cast<std::uint64_t>(slice.draft_from));
   }
   for (const core::FutureToken& future : plan.future_tokens)
     hash = mix(mix(hash, static_cast<std::uint64_t>(future.row)), static_cast<std::uint64_t>(future.previous_sample));
@@ -119,6 +122,7 @@ bool ScriptedModel::compute_one() {
     result.status = lost_ ? failure_ : std::exchange(failure_, {});
     result.executor_lost = lost_;
     result.sampled.clear();
+    result.proposed.clear();
   }
   sink_(std::move(result));
   return true;
@@ -143,7 +147,12 @@ void ScriptedModel::check_plan(const core::StepPlan& plan) const {
   LEVADA_CHECK(!plan.slices.empty(), "an empty plan is not submitted");
   for (const core::PlanSlice& slice : plan.slices) {
     LEVADA_CHECK(slice.range.count > 0 && slice.first_row == row, "slices lie one after the other");
-    LEVADA_CHECK(slice.range.end() <= slice.block_table_pages * page_size_, "every row has its page");
+    const std::int32_t block = slice.propose > 0 ? 1 + slice.propose : 0;
+    LEVADA_CHECK(slice.range.end() + block <= slice.block_table_pages * page_size_, "every row has its page");
+    LEVADA_CHECK(slice.drafts >= 0 && slice.drafts < slice.range.count, "drafts follow a known token");
+    LEVADA_CHECK(slice.propose == 0 || (plan.draft != core::kNoDraft && slice.sample_row >= 0),
+                 "who proposes, and what");
+    LEVADA_CHECK(slice.draft_from >= 0 && slice.draft_from <= slice.range.first, "the step's own rows are readable");
     for (std::int32_t i = 0; i < slice.range.count; ++i, ++row)
       LEVADA_CHECK(plan.positions.at(static_cast<std::size_t>(row)) == slice.range.first + i,
                    "positions are the range");
@@ -158,8 +167,10 @@ void ScriptedModel::check_plan(const core::StepPlan& plan) const {
     }
     if (slice.sample_row < 0) continue;
     LEVADA_CHECK(slice.sample_row == samples, "samples in the order of slices");
-    const core::SampleRow& sample = plan.samples.at(static_cast<std::size_t>(samples++));
-    LEVADA_CHECK(sample.row == row - 1 && sample.position == slice.range.end(), "the last row is sampled");
+    for (std::int32_t i = slice.drafts; i >= 0; --i) {
+      const core::SampleRow& sample = plan.samples.at(static_cast<std::size_t>(samples++));
+      LEVADA_CHECK(sample.row == row - 1 - i && sample.position == slice.range.end() - i, "the last rows are sampled");
+    }
   }
   LEVADA_CHECK(static_cast<std::size_t>(row) == plan.tokens.size() && plan.tokens.size() == plan.positions.size(),
                "count == rows");
@@ -175,10 +186,61 @@ void ScriptedModel::resolve_future_tokens(core::StepPlan& plan) const {
   }
 }
 
+ScriptedModel::End ScriptedModel::sample_slice(const core::StepPlan& plan, const core::PlanSlice& slice,
+                                               std::span<const std::uint64_t> contexts,
+                                               core::StepResult& result) const {
+  const auto part = [](const auto& all, std::int32_t first, std::int64_t count) {
+    return std::span(all).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  };
+  for (std::int32_t i = 0; i <= slice.drafts; ++i) {
+    const core::SampleRow& row = plan.samples[static_cast<std::size_t>(slice.sample_row + i)];
+    const auto known = part(plan.history, row.history_first, row.history_tokens);
+    std::vector<core::Token> history(known.begin(), known.end());
+    if (row.append_input_to_history) history.push_back(plan.tokens[static_cast<std::size_t>(row.row)]);
+    Constraints constraints{history,
+                            part(plan.banned, row.banned_first, row.banned_count),
+                            part(plan.bias_ids, row.bias_first, row.bias_count),
+                            {}};
+    if (row.mask_first >= 0) constraints.mask = part(plan.masks, row.mask_first, core::mask_words(vocab_size_));
+    const std::uint64_t context = contexts[static_cast<std::size_t>(row.row)];
+    result.sampled.push_back(choose(context, row, constraints, vocab_size_));
+    result.sampled_logprobs.push_back(logprob_of(context, result.sampled.back(), std::max(row.top_logprobs, 0)));
+  }
+  const auto sampled = std::span(result.sampled).last(static_cast<std::size_t>(1 + slice.drafts));
+  const std::int32_t last = slice.first_row + slice.range.count - 1;
+  const auto drafts = part(plan.tokens, last + 1 - slice.drafts, slice.drafts);
+  const std::int32_t accepted = core::accepted_drafts(sampled, drafts);
+  const std::int32_t rejected = slice.drafts - accepted;
+  return {contexts[static_cast<std::size_t>(last - rejected)], slice.range.end() - 1 - rejected,
+          sampled[static_cast<std::size_t>(accepted)]};
+}
+
+// Guesses what plain sampling without constraints would choose, wrong now and then.
+void ScriptedModel::propose(const core::StepPlan& plan, const core::PlanSlice& slice, const End& end,
+                            core::StepResult& result) {
+  for (std::int32_t p = slice.draft_from; p <= end.position; ++p) {
+    const Slot& read = slot(plan, slice, p);
+    if (read.position != p) break;  // of a step that failed: what follows is nobody's
+    LEVADA_CHECK(read.draft == plan.draft && read.draft_deep == read.deep, "a draft reads what it wrote itself");
+  }
+  core::SampleRow row = plan.samples[static_cast<std::size_t>(slice.sample_row)];
+  std::uint64_t context = end.context;
+  core::Token token = end.next;
+  for (std::int32_t i = 0; i <= slice.propose; ++i) {
+    const std::int32_t position = end.position + 1 + i;
+    slot(plan, slice, position).draft = core::kNoDraft;  // the block's own numbers
+    if (i == slice.propose) break;
+    context = fold_slot(context, deep_of(context, token), token, position);
+    row.position = position + 1;
+    token = choose(context, row, {}, vocab_size_);
+    const bool wrong = mix(context, core::value(plan.step)) % 8 == 0;
+    result.proposed.push_back(wrong ? (token + 1) % vocab_size_ : token);
+  }
+}
+
 core::StepResult ScriptedModel::execute(const core::StepPlan& plan) {
   core::StepResult result;
   result.step = plan.step;
-  std::vector<core::Token> history;
   std::vector<std::uint64_t> contexts;  // after each row
   for (const core::PlanSlice& slice : plan.slices) {
     std::uint64_t context = kStart;
@@ -188,26 +250,14 @@ core::StepResult ScriptedModel::execute(const core::StepPlan& plan) {
     }
     for (std::int32_t p = slice.range.first; p < slice.range.end(); ++p) {
       const core::Token token = plan.tokens[static_cast<std::size_t>(slice.first_row + p - slice.range.first)];
-      const Slot written{deep_of(context, token), token, p};
+      const Slot written{deep_of(context, token), token, p, plan.draft, deep_of(context, token)};
       slot(plan, slice, p) = written;
       context = fold_slot(context, written.deep, written.token, written.position);
       contexts.push_back(context);
     }
     if (slice.sample_row < 0) continue;
-    const core::SampleRow& row = plan.samples[static_cast<std::size_t>(slice.sample_row)];
-    history.assign(plan.history.begin() + row.history_first,
-                   plan.history.begin() + row.history_first + row.history_tokens);
-    if (row.append_input_to_history) history.push_back(plan.tokens[static_cast<std::size_t>(row.row)]);
-    const auto part = [](const auto& all, std::int32_t first, std::int64_t count) {
-      return std::span(all).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
-    };
-    Constraints constraints{history,
-                            part(plan.banned, row.banned_first, row.banned_count),
-                            part(plan.bias_ids, row.bias_first, row.bias_count),
-                            {}};
-    if (row.mask_first >= 0) constraints.mask = part(plan.masks, row.mask_first, core::mask_words(vocab_size_));
-    result.sampled.push_back(choose(context, row, constraints, vocab_size_));
-    result.sampled_logprobs.push_back(logprob_of(context, result.sampled.back(), std::max(row.top_logprobs, 0)));
+    const End end = sample_slice(plan, slice, contexts, result);
+    if (slice.propose > 0) propose(plan, slice, end, result);
   }
   for (const core::ScoreRow& score : plan.scores)
     result.scored.push_back(

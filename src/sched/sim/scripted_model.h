@@ -3,7 +3,8 @@
 // Owner: tests and benches.
 // Thread: one; compute_one() decides when a plan is done, so delays are the caller's choice.
 // Invariant: each KV slot remembers token, position and a hash of the whole context it was computed from. A wrong page,
-// a missing write, a page reused too early or a token out of order changes every later token of the request.
+// a missing write, a page reused too early or a token out of order changes every later token of the request. Its drafts are
+// often right; a draft that would read what it never wrote aborts.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +47,19 @@ class ScriptedModel final : public core::StepExecutor {
   struct Slot {
     std::uint64_t deep;
     std::int32_t token, position;
+    // Of the draft planes: who wrote them and over which context; kNoDraft: nobody, or the noise of a block.
+    core::DraftVersion draft = core::kNoDraft;
+    std::uint64_t draft_deep = 0;
   };
+  // How a slice ended: the hash behind its last valid token, that token's position, the sample that chose the next.
+  struct End {
+    std::uint64_t context;
+    std::int32_t position;
+    core::Token next;
+  };
+  End sample_slice(const core::StepPlan& plan, const core::PlanSlice& slice, std::span<const std::uint64_t> contexts,
+                   core::StepResult& result) const;
+  void propose(const core::StepPlan& plan, const core::PlanSlice& slice, const End& end, core::StepResult& result);
   Slot& slot(const core::StepPlan& plan, const core::PlanSlice& slice, std::int32_t position);
   void check_plan(const core::StepPlan& plan) const;
   void resolve_future_tokens(core::StepPlan& plan) const;

@@ -1,0 +1,206 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "sched/brain_support_test.h"
+
+namespace levada::sched {
+namespace {
+
+Options always_largest(const char* algorithm = "auto") {
+  Options options;
+  options.speculative_algorithm = algorithm;
+  options.speculative_adaptive = false;
+  return options;
+}
+
+struct SpeculatingBench : Bench {
+  explicit SpeculatingBench(Scene scene = {.options = always_largest()}, std::int32_t block = 5) : Bench(scene) {
+    use(1, block);
+  }
+  void use(std::uint32_t version, std::int32_t block = 5) {
+    brain.use_draft({core::DraftVersion{version}, "draft", block}, [this] { ++swaps_done; });
+  }
+  // Plans and computes one step; what the first slice of the plan was.
+  core::PlanSlice step() {
+    auto plan = brain.next_plan();
+    EXPECT_NE(plan, nullptr);
+    const core::PlanSlice slice = plan->slices.front();
+    model.submit(std::move(plan));
+    model.compute_one();
+    collect();
+    return slice;
+  }
+  int swaps_done = 0;
+};
+
+Bench::Answer plain_answer(core::Request request) {
+  Bench plain({.options = always_largest("none")});
+  plain.submit(std::move(request));
+  plain.run_until_idle();
+  return plain.answers[1];
+}
+
+TEST(Speculation, AnAnswerIsThatOfPlainDecodingInFewerSteps) {
+  SpeculatingBench bench;
+  bench.submit(1, prompt(20), 60);
+  bench.run_until_idle();
+  const Bench::Answer& answer = bench.answers[1];
+  EXPECT_EQ(answer.ids, plain_answer(Bench::greedy(1, prompt(20), 60)).ids);
+  EXPECT_GT(answer.speculation.accepted, 30);
+  EXPECT_EQ(answer.speculation.steps + answer.speculation.accepted, 60 - 1) << "the first token is the prefill's";
+  EXPECT_LT(answer.speculation.accepted, answer.speculation.drafts) << "the script drafts wrongly now and then";
+  bench.expect_all_returned();
+}
+
+TEST(Speculation, B24RowsOfAStepAreTheAcceptedOnesAndOneMoreOfEachRequestsOwn) {
+  SpeculatingBench bench;
+  for (std::uint64_t id : {1, 2}) {
+    core::Request request = Bench::greedy(id, prompt(10, static_cast<Token>(id * 30)), 40);
+    request.hidden = core::HiddenWish::kAll;
+    request.logprobs.emplace().top = 2;
+    bench.submit(request);
+  }
+  bench.run_until_idle();
+  EXPECT_NE(bench.answers[1].speculation.accepted, bench.answers[2].speculation.accepted) << "mixed acceptance";
+  for (std::uint64_t id : {1, 2}) {
+    core::Request request = Bench::greedy(1, prompt(10, static_cast<Token>(id * 30)), 40);
+    request.hidden = core::HiddenWish::kAll;
+    request.logprobs.emplace().top = 2;
+    const Bench::Answer expected = plain_answer(request);
+    const Bench::Answer& answer = bench.answers[id];
+    EXPECT_EQ(answer.ids, expected.ids);
+    EXPECT_EQ(answer.hidden, expected.hidden);
+    EXPECT_EQ(answer.hidden.size(), 10u + 40 - 1);
+    ASSERT_EQ(answer.logprobs.size(), 40u);
+    for (std::size_t i = 0; i < 40; ++i) EXPECT_EQ(answer.logprobs[i].logprob, expected.logprobs[i].logprob);
+  }
+}
+
+TEST(Speculation, B45TokensAcceptedPastTheStopAreNoCacheKey) {
+  const std::vector<Token> plain = plain_answer(Bench::greedy(1, prompt(18), 60)).ids;
+  SpeculatingBench bench({.page_size = 4, .options = always_largest()}, 9);
+  core::Request request = Bench::greedy(1, prompt(18), 60);
+  const std::size_t stop = 6;  // lies inside the block that drafted it
+  request.sampling.stop_token_ids = {plain[stop]};
+  bench.submit(request);
+  bench.run_until_idle();
+  const std::vector<Token> answer = bench.answers[1].ids;
+  ASSERT_EQ(answer, std::vector<Token>(plain.begin(), plain.begin() + stop + 1));
+  // Turn two: all that was written of turn one is a hit, to the page.
+  std::vector<Token> next = prompt(18);
+  next.insert(next.end(), answer.begin(), answer.end());
+  const auto known = static_cast<std::int32_t>(next.size());
+  next.insert(next.end(), {1, 2, 3});
+  bench.submit(2, next, 4);
+  bench.run_until_idle();
+  EXPECT_EQ(bench.answers[2].cached_tokens, (known - 1) / 4 * 4) << "the last token's KV may not be written";
+  EXPECT_EQ(bench.brain.snapshot().cached_pages, (static_cast<std::int32_t>(next.size()) + 3) / 4)
+      << "nothing stands under a key that nobody can produce";
+  bench.expect_all_returned();
+}
+
+TEST(Speculation, B04WhatIsRestoredFromTheCacheWithoutDraftStateIsMasked) {
+  SpeculatingBench bench;
+  bench.use(0);
+  bench.submit(1, prompt(40), 1);
+  bench.run_until_idle();
+  bench.use(7);
+  bench.submit(2, prompt(43), 30);
+  const core::PlanSlice first = bench.step();
+  EXPECT_EQ(first.range.first, 40);
+  EXPECT_EQ(first.draft_from, 40) << "the draft starts to see where its own numbers start";
+  bench.run_until_idle();
+  EXPECT_EQ(bench.answers[2].cached_tokens, 40);
+  EXPECT_GT(bench.answers[2].speculation.accepted, 15);
+}
+
+TEST(Speculation, B44AnotherDraftNeverReadsWhatTheOldOneLeftAndTheTargetsHitsSurvive) {
+  SpeculatingBench bench;
+  bench.submit(1, prompt(40), 50);
+  for (int i = 0; i < 4; ++i) bench.turn();
+  bench.use(2);  // in flight
+  bench.run_until_idle();
+  EXPECT_EQ(bench.answers[1].ids, plain_answer(Bench::greedy(1, prompt(40), 50)).ids);
+  bench.submit(2, prompt(43), 10);
+  const core::PlanSlice first = bench.step();
+  EXPECT_EQ(first.range.first, 40);
+  EXPECT_EQ(first.draft_from, 40);
+  bench.run_until_idle();
+  EXPECT_EQ(bench.answers[2].ids, plain_answer(Bench::greedy(1, prompt(43), 10)).ids) << "as a fresh server";
+}
+
+TEST(Speculation, AfterARollbackTheOldDraftReadsItsOwnPagesAgain) {
+  SpeculatingBench bench;
+  bench.submit(1, prompt(40), 1);
+  bench.run_until_idle();
+  bench.use(2);
+  bench.use(1);
+  bench.submit(2, prompt(43), 10);
+  EXPECT_EQ(bench.step().draft_from, 0);
+  bench.run_until_idle();
+}
+
+TEST(Speculation, ASwapIsDoneWhenNoStepInFlightNamesTheOldDraft) {
+  SpeculatingBench bench;
+  EXPECT_EQ(bench.swaps_done, 1) << "nothing was in flight";
+  bench.submit(1, prompt(8), 20);
+  bench.plan();
+  bench.use(2);
+  EXPECT_EQ(bench.swaps_done, 1);
+  bench.model.compute_one();
+  EXPECT_EQ(bench.swaps_done, 2);
+  bench.run_until_idle();
+}
+
+TEST(Speculation, NobodyGoesBackForAGuess) {
+  // Two requests that just fit: there is no page for anybody's drafts beyond their last tokens.
+  SpeculatingBench bench({.page_size = 4, .total_pages = 10, .options = always_largest()});
+  bench.submit(1, prompt(10), 10);
+  bench.submit(2, prompt(10, 99), 10);
+  bench.run_until_idle();
+  EXPECT_EQ(bench.brain.snapshot().retractions, 0u);
+  EXPECT_EQ(bench.answers[1].ids, plain_answer(Bench::greedy(1, prompt(10), 10)).ids);
+  bench.expect_all_returned();
+}
+
+TEST(Speculation, OneThatDoesNotSpeculateSharesTheSteps) {
+  SpeculatingBench bench;
+  bench.submit(1, prompt(10), 40);
+  bench.turn();
+  bench.submit(2, prompt(10, 77), 1);
+  core::Request constrained = Bench::greedy(3, prompt(12, 50), 20);
+  constrained.sampling.frequency_penalty = 0.5f;
+  constrained.sampling.min_new_tokens = 9;
+  constrained.guide = std::make_shared<sim::ScriptedGuide>();
+  bench.submit(constrained);
+  bench.run_until_idle();
+  constrained.id = RequestId{1};
+  constrained.guide = std::make_shared<sim::ScriptedGuide>();
+  EXPECT_EQ(bench.answers[3].ids, plain_answer(constrained).ids);
+  EXPECT_EQ(bench.answers[1].ids, plain_answer(Bench::greedy(1, prompt(10), 40)).ids);
+}
+
+TEST(Speculation, WithoutADraftNothingIsSpentUntilTheTextRepeats) {
+  Bench bench({.options = always_largest("NGRAM")});
+  bench.submit(1, prompt(20), 30);  // the script's answers don't repeat
+  bench.run_until_idle();
+  EXPECT_EQ(bench.answers[1].speculation.drafts, 0);
+  EXPECT_EQ(bench.answers[1].speculation.steps, 29);
+}
+
+TEST(Speculation, AForeignProposalIsNoToken) {
+  // A draft may answer anything: ids that don't exist are dropped, the answer stays.
+  SpeculatingBench bench;
+  bench.model.set_result_sink([&](core::StepResult result) {
+    for (Token& token : result.proposed) token = kVocab + 5;
+    bench.brain.apply(result);
+  });
+  bench.submit(1, prompt(20), 20);
+  bench.run_until_idle();
+  EXPECT_EQ(bench.answers[1].ids, plain_answer(Bench::greedy(1, prompt(20), 20)).ids);
+  EXPECT_EQ(bench.answers[1].speculation.drafts, 0);
+}
+
+}  // namespace
+}  // namespace levada::sched

@@ -11,25 +11,21 @@ bool is_rows(const TensorView& view, int rank) {
          (view.strides[static_cast<std::size_t>(rank) - 1] == 1 || view.shape[static_cast<std::size_t>(rank) - 1] <= 1);
 }
 
-bool is_contiguous(const TensorView& view) {
-  std::int64_t stride = 1;
-  for (int d = view.rank - 1; d >= 0; --d) {
-    const auto i = static_cast<std::size_t>(d);
-    if (view.shape[i] != 1 && view.strides[i] != stride) return false;
-    stride *= view.shape[i];
-  }
-  return true;
-}
-
 bool is_plane(const TensorView& plane) {
-  return plane.rank == 4 && is_cache_type(plane.dtype) && plane.place == device::DeviceKind::kCpu &&
-         is_contiguous(plane);
+  if (plane.rank != 4 || !is_cache_type(plane.dtype) || plane.place != device::DeviceKind::kCpu) return false;
+  const auto fits = [&](std::size_t d, std::int64_t stride) {
+    return plane.shape[d] <= 1 || plane.strides[d] == stride;
+  };
+  const std::int64_t token = plane.strides[1];
+  return fits(3, 1) && fits(2, plane.shape[3]) && token >= plane.shape[2] * plane.shape[3] &&
+         fits(0, plane.shape[1] * token);
 }
 
 void check_planes(const TensorView& k_plane, const TensorView& v_plane) {
-  LEVADA_CHECK(is_plane(k_plane), "k_plane: f32 or bf16 [pages, page_size, kv_heads, d], contiguous");
-  LEVADA_CHECK(is_plane(v_plane), "v_plane: f32 or bf16 [pages, page_size, kv_heads, d], contiguous");
-  LEVADA_CHECK(k_plane.dtype == v_plane.dtype && k_plane.shape == v_plane.shape, "k_plane and v_plane are alike");
+  LEVADA_CHECK(is_plane(k_plane), "k_plane: f32 or bf16 [pages, page_size, kv_heads, d], tokens evenly apart");
+  LEVADA_CHECK(is_plane(v_plane), "v_plane: f32 or bf16 [pages, page_size, kv_heads, d], tokens evenly apart");
+  LEVADA_CHECK(k_plane.dtype == v_plane.dtype && k_plane.shape == v_plane.shape && k_plane.strides == v_plane.strides,
+               "k_plane and v_plane are alike");
 }
 
 // Every row, block table entry and page that the batch names exists.
@@ -38,11 +34,14 @@ void check_batch(const PagedBatch& batch, std::int64_t rows, const TensorView& p
   LEVADA_CHECK(
       batch.first_row.size() == slices && batch.context.size() == slices && batch.block_table_first.size() == slices,
       "batch: one entry per slice in each array");
+  LEVADA_CHECK(batch.first_key.empty() || batch.first_key.size() == slices, "batch.first_key: none or one per slice");
   LEVADA_CHECK(batch.page_size >= 1 && batch.page_size == plane.shape[1], "batch.page_size is the planes'");
   for (std::size_t s = 0; s < slices; ++s) {
     LEVADA_CHECK(batch.first_row[s] >= 0 && batch.rows[s] >= 0 && batch.first_row[s] + batch.rows[s] <= rows,
                  "batch: slice rows lie in the tensor");
     LEVADA_CHECK(batch.context[s] >= 0, "batch.context");
+    LEVADA_CHECK(batch.first_key.empty() || (batch.first_key[s] >= 0 && batch.first_key[s] <= batch.context[s]),
+                 "batch.first_key: every row sees itself");
     if (batch.rows[s] == 0) continue;
     const std::int64_t tokens = std::int64_t{batch.context[s]} + batch.rows[s];
     const std::int64_t pages = (tokens + batch.page_size - 1) / batch.page_size;

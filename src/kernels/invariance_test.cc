@@ -72,6 +72,26 @@ TEST_P(InvarianceTest, AttentionIsEqualWholeChunkedAndTokenByToken) {
   }
 }
 
+// The same with a first key, that lies within a block of the second span.
+TEST_P(InvarianceTest, AttentionFromAFirstKeyIsEqualInChunksAndTokenByToken) {
+  constexpr std::int32_t kTokens = 700, kFirst = 150;
+  const Tensor q = Tensor::random(3, DType::kF32, {kTokens, 6, 32}), want(DType::kF32, {kTokens, 6, 32});
+  Cache cache(7, DType::kF32, 16, 2, 32, {{.context = 0, .rows = kTokens}});
+  cache.first_key = {kFirst};
+  for (const std::int32_t chunk : {kTokens - kFirst, 1, 9, 64}) {
+    const Tensor got(DType::kF32, {kTokens, 6, 32});
+    for (std::int32_t at = kFirst; at < kTokens; at += chunk) {
+      cache.context = {at};
+      cache.rows = {std::min(chunk, kTokens - at)};
+      const TensorView to = (chunk == kTokens - kFirst ? want : got).rows(at, cache.rows[0]);
+      ops->paged_attention(q.rows(at, cache.rows[0]), cache.batch(), cache.k, cache.v, 0.2f, to);
+    }
+    if (chunk != kTokens - kFirst) {
+      ASSERT_EQ(values(got), values(want)) << "chunks of " << chunk;
+    }
+  }
+}
+
 TEST_P(InvarianceTest, AttentionIsEqualAloneAndInABatchForAnyNumberOfThreads) {
   const Cache cache(7, DType::kBF16, 8, 3, 64, {{700, 1}, {0, 40}, {63, 1}, {64, 5}, {1030, 1}});
   const Tensor q = Tensor::random(3, DType::kF32, {cache.total_rows(), 9, 64});

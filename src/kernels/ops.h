@@ -71,7 +71,7 @@ class Ops {
   virtual void embed(const TensorView& table, std::span<const std::int32_t> ids, const TensorView& out) = 0;
   void embed(const QuantMatrix& table, std::span<const std::int32_t> ids, const TensorView& out);
   // Writes k and v rows of the batch to their slots. k, v: f32 [R, kv_heads, d], rows may be strided;
-  // planes: f32 or bf16 [pages, page_size, kv_heads, d].
+  // planes: f32 or bf16 [pages, page_size, kv_heads, d]; tokens may lie further apart than their numbers.
   virtual void write_kv(const TensorView& k, const TensorView& v, const PagedBatch& batch, const TensorView& k_plane,
                         const TensorView& v_plane) = 0;
   // Causal attention over the paged cache (the batch's own rows already written), softmax in f32.

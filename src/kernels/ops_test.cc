@@ -240,6 +240,54 @@ TEST_P(OpsTest, PagedAttentionReadsNoPositionBehindTheRow) {
   for (const float y : values(out)) EXPECT_TRUE(std::isfinite(y));
 }
 
+// Windows that begin within a block, on a span's border, just before the row, and at 0; nothing before them is read.
+TEST_P(OpsTest, PagedAttentionReadsNoPositionBeforeTheFirstKey) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const std::int64_t d : {64, 20}) {  // 64: a lone query streams
+      Cache cache(7, dtype, 16, 3, d, {{700, 1}, {300, 1}, {64, 40}, {1500, 1}, {90, 3}, {130, 1}, {40, 2}});
+      cache.first_key = {500, 300, 64, 256, 1, 100, 0};
+      cache.poison_unseen();
+      const Tensor q = Tensor::random(3, DType::kF32, {cache.total_rows(), 9, d});
+      const Tensor want(DType::kF32, {cache.total_rows(), 9, d}), got(DType::kF32, {cache.total_rows(), 9, d});
+      ref->paged_attention(q, cache.batch(), cache.k, cache.v, 0.125f, want);
+      ops->paged_attention(q, cache.batch(), cache.k, cache.v, 0.125f, got);
+      for (const float y : values(want)) ASSERT_TRUE(std::isfinite(y));
+      expect_near(values(got), values(want), 1e-5, 0.1, "attention from the first key");
+    }
+  }
+}
+
+// A draft smaller than the planes it was given: tokens lie further apart than its numbers.
+TEST_P(OpsTest, PagesMayHaveRoomBehindEachToken) {
+  const Cache wide(7, DType::kF32, 16, 3, 64, {{200, 1}, {30, 5}});
+  Cache narrow(8, DType::kF32, 16, 2, 64, {{200, 1}, {30, 5}});
+  narrow.block_tables = wide.block_tables;
+  const auto first_heads = [](const Tensor& plane) {
+    TensorView view = plane;
+    view.shape[2] = 2;
+    return view;
+  };
+  const TensorView k = first_heads(wide.k), v = first_heads(wide.v);
+  const Tensor rows = Tensor::random(5, DType::kF32, {6, 2, 64});
+  ops->write_kv(rows, rows, wide.batch(), k, v);
+  for (std::int64_t page = 0; page < k.shape[0]; ++page) {
+    for (std::int64_t slot = 0; slot < 16; ++slot) {
+      for (std::int64_t i = 0; i < 128; ++i) {
+        const auto to = static_cast<std::size_t>((page * 16 + slot) * 128 + i);
+        narrow.k.set(to, k.as<float>()[(page * 16 + slot) * 192 + i]);
+        narrow.v.set(to, v.as<float>()[(page * 16 + slot) * 192 + i]);
+      }
+    }
+  }
+  const Tensor q = Tensor::random(3, DType::kF32, {6, 4, 64});
+  const Tensor want(DType::kF32, {6, 4, 64}), got(DType::kF32, {6, 4, 64});
+  ops->paged_attention(q, narrow.batch(), narrow.k, narrow.v, 0.125f, want);
+  ops->paged_attention(q, wide.batch(), k, v, 0.125f, got);
+  EXPECT_EQ(values(got), values(want));
+  ref->paged_attention(q, wide.batch(), k, v, 0.125f, want);
+  expect_near(values(got), values(want), 1e-5, 0.1, "attention");
+}
+
 TEST(MakeCpuOps, GivesTheFastestOrTheNamedTable) {
   ThreadPool pool(1);
   const std::vector<std::string> tuned = tuned_tables();
@@ -255,6 +303,10 @@ TEST(OpsDeathTest, AMisfitNamesItsArgument) {
   EXPECT_DEATH(ops->linear(x, w, out, false), "w and x agree on K");
   EXPECT_DEATH(ops->embed(x, std::vector<std::int32_t>{2, 0}, Tensor(DType::kF32, {2, 8})),
                "ids lie in the vocabulary");
+  Cache cache(7, DType::kF32, 16, 1, 8, {{20, 1}});
+  cache.first_key = {21};
+  const Tensor q(DType::kF32, {1, 1, 8});
+  EXPECT_DEATH(ops->paged_attention(q, cache.batch(), cache.k, cache.v, 1, q), "every row sees itself");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -112,6 +113,7 @@ inline std::vector<std::string> tuned_tables() {
 // A cache whose slices lie on shuffled pages, filled with random keys and values.
 struct Cache {
   std::vector<std::int32_t> first_row, rows, context, block_table_first, block_tables;
+  std::vector<std::int32_t> first_key;  // empty unless a test sets it
   Tensor k, v;
   std::int32_t page_size;
 
@@ -138,7 +140,20 @@ struct Cache {
   }
 
   std::int64_t total_rows() const { return first_row.back() + rows.back(); }
-  PagedBatch batch() const { return {first_row, rows, context, block_table_first, block_tables, page_size}; }
+  PagedBatch batch() const { return {first_row, rows, context, block_table_first, block_tables, page_size, first_key}; }
+  // NaN to every position before first_key.
+  void poison_unseen() {
+    for (std::size_t s = 0; s < first_key.size(); ++s) {
+      for (std::int32_t p = 0; p < first_key[s]; ++p) {
+        const std::int64_t page = block_tables[static_cast<std::size_t>(block_table_first[s] + p / page_size)];
+        const std::int64_t token = k.view().strides[1], at = (page * page_size + p % page_size) * token;
+        for (std::int64_t i = at; i < at + token; ++i) {
+          k.set(static_cast<std::size_t>(i), std::numeric_limits<float>::quiet_NaN());
+          v.set(static_cast<std::size_t>(i), std::numeric_limits<float>::quiet_NaN());
+        }
+      }
+    }
+  }
 };
 
 }  // namespace levada::kernels

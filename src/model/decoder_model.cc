@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include "model/draft_checkpoint.h"
+#include "model/draft_runner.h"
 #include "model/host_sampling.h"
 #include "model/paged_kv_pool.h"
 #include "model/rope.h"
@@ -48,6 +49,13 @@ class DecoderKvPool final : public PagedKvPool {
     return std::unique_ptr<KvPool>(std::move(pool));
   }
   const at::Tensor& tensor(std::size_t plane, std::size_t layer) const { return tensors_[plane][layer]; }
+  // REQUIRES: a layout with draft planes, which are its last two.
+  std::vector<DraftLayerPlanes> draft_planes() const {
+    std::vector<DraftLayerPlanes> planes;
+    const std::size_t k = tensors_.size() - 2;
+    for (std::size_t l = 0; l < tensors_[k].size(); ++l) planes.push_back({tensors_[k][l], tensors_[k + 1][l]});
+    return planes;
+  }
 
  private:
   using PagedKvPool::PagedKvPool;
@@ -90,7 +98,12 @@ class DecoderModel final : public Model {
   }
   Result<std::shared_ptr<const Draft>> load_draft(const std::filesystem::path& folder) override {
     LEVADA_ASSIGN_OR_RETURN(const auto source, drafts_->open(folder));
-    return Status(StatusCode::kFailedPrecondition, "drafts are not served yet");
+    std::shared_ptr<const Draft> draft;
+    const bool wide = parts_.info.weight_dtype == DType::kF32;
+    LEVADA_RETURN_IF_ERROR(nn::guarded("loading a draft", [&] {
+      draft = std::make_shared<CpuDraft>(*source, wide, parts_.info.context_length_tokens);
+    }));
+    return draft;
   }
   Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool,
                                          const std::shared_ptr<const Draft>& draft) override;
@@ -100,6 +113,13 @@ class DecoderModel final : public Model {
 
  private:
   friend class DecoderForward;
+  // At work from now on; null: none is.
+  void use(const std::shared_ptr<const Draft>& draft) {
+    const auto own = std::dynamic_pointer_cast<const CpuDraft>(draft);
+    LEVADA_CHECK(own != nullptr || draft == nullptr, "a draft loaded by this model");
+    if (own == nullptr || (runner_ != nullptr && runner_->draft() == own)) return;
+    runner_ = std::make_unique<DraftRunner>(own, *parts_.backend, *parts_.host->ops, weights_.embedding, weights_.head);
+  }
   DecoderParts parts_;
   const ModelConfig& config_;
   nn::GqaShape shape_;
@@ -111,17 +131,23 @@ class DecoderModel final : public Model {
   at::Tensor cos_sin_;
   nn::GqaWorkspace workspace_;
   const std::shared_ptr<const DraftOpener> drafts_;
+  std::unique_ptr<DraftRunner> runner_;  // of the last draft that a step was given
   bool forward_alive_ = false;
 };
 
 class DecoderForward final : public Forward {
  public:
   DecoderForward(DecoderModel& model, const core::StepPlan& plan, DecoderKvPool& pool, StepGeometry geometry)
-      : model_(model), plan_(plan), pool_(pool), geometry_(std::move(geometry)) {
+      : model_(model),
+        plan_(plan),
+        pool_(pool),
+        geometry_(std::move(geometry)),
+        draft_(plan.draft == core::kNoDraft ? nullptr : model.runner_.get()) {
     LEVADA_CHECK(!model_.forward_alive_, "one Forward at a time: it borrows the workspace");
     model_.workspace_.resize(static_cast<std::int64_t>(plan.tokens.size()));
     inputs_ = backend().prepare({geometry_.batch(), plan.tokens, plan.positions}, model_.cos_sin_);
     backend().embed(*inputs_, model_.weights_.embedding, model_.workspace_.hidden);
+    if (draft_ != nullptr) draft_->begin(plan_, geometry_.batch(), pool_.draft_planes());
     model_.forward_alive_ = true;
   }
   ~DecoderForward() override { model_.forward_alive_ = false; }
@@ -138,6 +164,7 @@ class DecoderForward final : public Forward {
     return nn::guarded("computing a layer", [&] {
       nn::run_gqa_layer(backend(), model_.shape_, model_.weights_.layers[l], *inputs_, pool_.tensor(0, l),
                         pool_.tensor(1, l), model_.workspace_);
+      if (draft_ != nullptr) draft_->after_layer(layer, model_.workspace_.hidden);
     });
   }
 
@@ -173,7 +200,12 @@ class DecoderForward final : public Forward {
   Result<std::unique_ptr<SampledTokens>> sample() override {
     if (plan_.samples.empty()) return ready_tokens({});
     LEVADA_ASSIGN_OR_RETURN(const device::TensorView values, logits(sampled_rows(plan_)));
-    return ready_tokens({sample_on_host(plan_, values, *model_.parts_.host->ops), {}});
+    StepTokens tokens{sample_on_host(plan_, values, *model_.parts_.host->ops), {}};
+    if (draft_ != nullptr) {
+      LEVADA_RETURN_IF_ERROR(
+          nn::guarded("drafting", [&] { tokens.proposed = draft_->propose(plan_, tokens.sampled); }));
+    }
+    return ready_tokens(std::move(tokens));
   }
 
  private:
@@ -182,21 +214,24 @@ class DecoderForward final : public Forward {
   const core::StepPlan& plan_;
   DecoderKvPool& pool_;
   StepGeometry geometry_;
+  DraftRunner* const draft_;
   std::unique_ptr<nn::StepInputs> inputs_;
   at::Tensor host_rows_;
   int next_layer_ = 0;
 };
 
 Result<std::unique_ptr<Forward>> DecoderModel::begin(const core::StepPlan& plan, KvPool& pool,
-                                                     const std::shared_ptr<const Draft>&) {
+                                                     const std::shared_ptr<const Draft>& draft) {
   auto* own = dynamic_cast<DecoderKvPool*>(&pool);
   LEVADA_CHECK(own != nullptr && own->layout().identity() == layout_.identity(), "a pool made by this model");
   const StepLimits limits{config_.vocabulary, parts_.info.context_length_tokens, own->pages(),
-                          layout_.page_size_tokens()};
+                          layout_.page_size_tokens(), draft == nullptr ? 0 : draft->config().block_size};
   LEVADA_ASSIGN_OR_RETURN(StepGeometry geometry, StepGeometry::make(plan, limits));
   std::unique_ptr<Forward> forward;
-  LEVADA_RETURN_IF_ERROR(nn::guarded(
-      "starting a step", [&] { forward = std::make_unique<DecoderForward>(*this, plan, *own, std::move(geometry)); }));
+  LEVADA_RETURN_IF_ERROR(nn::guarded("starting a step", [&] {
+    use(draft);
+    forward = std::make_unique<DecoderForward>(*this, plan, *own, std::move(geometry));
+  }));
   return forward;
 }
 

@@ -11,29 +11,31 @@
 namespace levada::model {
 namespace {
 
-struct Naming {
+struct DraftNaming {
   DraftWeight weight;
   const char* name;
   const char* alias = nullptr;  // SGLang's other name
 };
 
-constexpr std::array kOnce = {Naming{DraftWeight::kFc, "fc.weight", "encoder.fc.weight"},
-                              Naming{DraftWeight::kHiddenNorm, "hidden_norm.weight", "encoder.output_norm_enc.weight"},
-                              Naming{DraftWeight::kNorm, "norm.weight"}};
-constexpr std::array kPerLayer = {Naming{DraftWeight::kInputNorm, "input_layernorm.weight"},
-                                  Naming{DraftWeight::kPostNorm, "post_attention_layernorm.weight"},
-                                  Naming{DraftWeight::kQ, "self_attn.q_proj.weight"},
-                                  Naming{DraftWeight::kK, "self_attn.k_proj.weight"},
-                                  Naming{DraftWeight::kV, "self_attn.v_proj.weight"},
-                                  Naming{DraftWeight::kO, "self_attn.o_proj.weight"},
-                                  Naming{DraftWeight::kGate, "mlp.gate_proj.weight"},
-                                  Naming{DraftWeight::kUp, "mlp.up_proj.weight"},
-                                  Naming{DraftWeight::kDown, "mlp.down_proj.weight"},
-                                  Naming{DraftWeight::kQNorm, "self_attn.q_norm.weight"},
-                                  Naming{DraftWeight::kKNorm, "self_attn.k_norm.weight"}};
-constexpr std::array kBiases = {
-    Naming{DraftWeight::kQBias, "self_attn.q_proj.bias"}, Naming{DraftWeight::kKBias, "self_attn.k_proj.bias"},
-    Naming{DraftWeight::kVBias, "self_attn.v_proj.bias"}, Naming{DraftWeight::kOBias, "self_attn.o_proj.bias"}};
+constexpr std::array kOnce = {
+    DraftNaming{DraftWeight::kFc, "fc.weight", "encoder.fc.weight"},
+    DraftNaming{DraftWeight::kHiddenNorm, "hidden_norm.weight", "encoder.output_norm_enc.weight"},
+    DraftNaming{DraftWeight::kNorm, "norm.weight"}};
+constexpr std::array kPerLayer = {DraftNaming{DraftWeight::kInputNorm, "input_layernorm.weight"},
+                                  DraftNaming{DraftWeight::kPostNorm, "post_attention_layernorm.weight"},
+                                  DraftNaming{DraftWeight::kQ, "self_attn.q_proj.weight"},
+                                  DraftNaming{DraftWeight::kK, "self_attn.k_proj.weight"},
+                                  DraftNaming{DraftWeight::kV, "self_attn.v_proj.weight"},
+                                  DraftNaming{DraftWeight::kO, "self_attn.o_proj.weight"},
+                                  DraftNaming{DraftWeight::kGate, "mlp.gate_proj.weight"},
+                                  DraftNaming{DraftWeight::kUp, "mlp.up_proj.weight"},
+                                  DraftNaming{DraftWeight::kDown, "mlp.down_proj.weight"},
+                                  DraftNaming{DraftWeight::kQNorm, "self_attn.q_norm.weight"},
+                                  DraftNaming{DraftWeight::kKNorm, "self_attn.k_norm.weight"}};
+constexpr std::array kBiases = {DraftNaming{DraftWeight::kQBias, "self_attn.q_proj.bias"},
+                                DraftNaming{DraftWeight::kKBias, "self_attn.k_proj.bias"},
+                                DraftNaming{DraftWeight::kVBias, "self_attn.v_proj.bias"},
+                                DraftNaming{DraftWeight::kOBias, "self_attn.o_proj.bias"}};
 
 std::vector<std::int64_t> shape_of(const DraftConfig& c, DraftWeight weight) {
   const std::int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
@@ -88,7 +90,7 @@ class DraftCheckpoint final : public DraftSource {
   const files::TensorInfo& tensor(DraftWeight weight, std::int64_t layer) const {
     return *found_.at(key(weight, layer));
   }
-  Status find(const Naming& naming, const std::string& prefix, std::int64_t layer);
+  Status find(const DraftNaming& naming, const std::string& prefix, std::int64_t layer);
 
   const DraftConfig config_;
   const std::string file_;
@@ -96,7 +98,7 @@ class DraftCheckpoint final : public DraftSource {
   std::unordered_map<std::int64_t, const files::TensorInfo*> found_;
 };
 
-Status DraftCheckpoint::find(const Naming& naming, const std::string& prefix, std::int64_t layer) {
+Status DraftCheckpoint::find(const DraftNaming& naming, const std::string& prefix, std::int64_t layer) {
   const std::string name = prefix + naming.name;
   const files::TensorInfo* found = nullptr;
   std::vector<std::string> spellings{name, "model." + name};
@@ -123,12 +125,12 @@ Status DraftCheckpoint::find(const Naming& naming, const std::string& prefix, st
 }
 
 Status DraftCheckpoint::check() {
-  for (const Naming& naming : kOnce) LEVADA_RETURN_IF_ERROR(find(naming, "", 0));
+  for (const DraftNaming& naming : kOnce) LEVADA_RETURN_IF_ERROR(find(naming, "", 0));
   for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
     const std::string prefix = "layers." + std::to_string(layer) + ".";
-    for (const Naming& naming : kPerLayer) LEVADA_RETURN_IF_ERROR(find(naming, prefix, layer));
+    for (const DraftNaming& naming : kPerLayer) LEVADA_RETURN_IF_ERROR(find(naming, prefix, layer));
     if (!config_.attention_bias) continue;
-    for (const Naming& naming : kBiases) LEVADA_RETURN_IF_ERROR(find(naming, prefix, layer));
+    for (const DraftNaming& naming : kBiases) LEVADA_RETURN_IF_ERROR(find(naming, prefix, layer));
   }
   if (source_->tensors().size() == found_.size()) return {};
   std::unordered_map<const files::TensorInfo*, bool> known;

@@ -36,6 +36,29 @@ Status check_sample(const core::StepPlan& plan, const core::SampleRow& sample, s
   return {};
 }
 
+// The samples of a slice whose last rows hold drafts or after which the draft proposes.
+Status check_drafts(const core::StepPlan& plan, const core::PlanSlice& slice, const StepLimits& limits) {
+  if (slice.drafts < 0 || slice.drafts >= slice.range.count) {
+    return wrong("drafts of a slice", slice.drafts, slice.range.count - 1);
+  }
+  const std::int64_t most = plan.draft == core::kNoDraft ? 0 : limits.draft_block - 1;
+  if (slice.propose < 0 || slice.propose > most) return wrong("tokens to propose", slice.propose, most);
+  if (slice.draft_from < 0 || slice.draft_from > slice.range.first) {
+    return wrong("the first position with draft planes", slice.draft_from, slice.range.first);
+  }
+  if (slice.drafts == 0 && slice.propose == 0) return {};
+  const std::int32_t samples = 1 + slice.drafts;
+  if (!inside(slice.sample_row, samples, plan.samples.size())) {
+    return wrong("a slice's samples", slice.sample_row, static_cast<std::int64_t>(plan.samples.size()));
+  }
+  for (std::int32_t i = 0; i < samples; ++i) {
+    const std::int32_t row = plan.samples[static_cast<std::size_t>(slice.sample_row + i)].row;
+    const std::int32_t expected = slice.first_row + slice.range.count - samples + i;
+    if (row != expected) return wrong("the row of a slice's sample", row, expected);
+  }
+  return {};
+}
+
 Status check_slice(const core::StepPlan& plan, const core::PlanSlice& slice, std::int64_t next_row,
                    const StepLimits& limits) {
   const auto rows = static_cast<std::int64_t>(plan.tokens.size());
@@ -45,7 +68,10 @@ Status check_slice(const core::StepPlan& plan, const core::PlanSlice& slice, std
   if (slice.range.first < 0 || slice.range.first > limits.context - slice.range.count) {
     return wrong("the last position of a slice", std::int64_t{slice.range.first} + slice.range.count, limits.context);
   }
-  const std::int64_t pages = (slice.range.end() + limits.page_size - 1) / limits.page_size;
+  LEVADA_RETURN_IF_ERROR(check_drafts(plan, slice, limits));
+  const std::int64_t tokens = slice.range.end() + (slice.propose > 0 ? 1 + slice.propose : 0);
+  if (tokens > limits.context) return wrong("the last position of a block", tokens, limits.context);
+  const std::int64_t pages = (tokens + limits.page_size - 1) / limits.page_size;
   const auto table = static_cast<std::int64_t>(plan.block_tables.size());
   if (slice.block_table_pages < pages) return wrong("pages of a slice", slice.block_table_pages, pages);
   if (slice.block_table_first < 0 || slice.block_table_first > table - slice.block_table_pages) {
@@ -75,6 +101,8 @@ Result<StepGeometry> StepGeometry::make(const core::StepPlan& plan, const StepLi
   for (core::Token id : plan.tokens) {
     if (id < 0 || id >= limits.vocabulary) return wrong("token", id, limits.vocabulary);
   }
+  if (plan.draft != core::kNoDraft && limits.draft_block == 0)
+    return invalid_argument("step plan: its draft was not given");
   StepGeometry geometry;
   geometry.block_tables_ = plan.block_tables;
   geometry.page_size_ = limits.page_size;

@@ -2,7 +2,8 @@
 // Owner: one Forward; borrows the plan's block tables.
 // Thread: the worker's.
 // Invariant: every row belongs to exactly one slice, every id lies in the vocabulary, every position below the context
-// and every page inside the pool, so that no plan, however wrong, makes a kernel touch foreign memory.
+// and every page inside the pool, those of a draft's block included, so that no plan, however wrong, makes a kernel touch
+// foreign memory. Samples of a slice with drafts are those of its last rows, in order.
 #pragma once
 
 #include <vector>
@@ -15,6 +16,7 @@ namespace levada::model {
 struct StepLimits {
   std::int64_t vocabulary = 0, context = 0;
   std::int32_t pages = 0, page_size = 0;
+  std::int64_t draft_block = 0;  // tokens of a block of the draft the step was given; 0: it was given none
 };
 
 class StepGeometry {

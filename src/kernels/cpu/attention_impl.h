@@ -1,9 +1,9 @@
 // What: causal attention over the paged cache for one instruction set: blocks of keys, running softmax, spans merged.
 // Owner: none.
 // Thread: any, on disjoint query rows.
-// Invariant: key blocks and spans start at fixed positions and a row adds its keys in ascending order, so a row's bits
-// depend on its position and the cache alone: not on the chunk, the tile or which thread took which span. Included once
-// by each avx*_table.cc, which supplies V.
+// Invariant: key blocks and spans start at fixed positions (the first block of all at the first key) and a row adds its keys
+// in ascending order, so a row's bits depend on its position, its first key and the cache alone: not on the chunk, the
+// tile or which thread took which span. Included once by each avx*_table.cc, which supplies V.
 #pragma once
 
 #include "kernels/cpu/dot_impl.h"
@@ -287,13 +287,14 @@ struct Attention {
   // The part of the softmax that lies in one span, from nothing, into `part`. Queries are loaded already.
   void run_span(std::int64_t span) const {
     reset(part);
+    const std::int64_t begin = span * kSpanKeys > a.first_key ? span * kSpanKeys : a.first_key;
     const std::int64_t seen = a.first_position + a.queries;
     const std::int64_t span_end = (span + 1) * kSpanKeys;
     const std::int64_t end = seen < span_end ? seen : span_end;
     if (streams()) {
-      return a.planes_are_bf16 ? stream_span<Bf16>(span * kSpanKeys, end) : stream_span<float>(span * kSpanKeys, end);
+      return a.planes_are_bf16 ? stream_span<Bf16>(begin, end) : stream_span<float>(begin, end);
     }
-    for (std::int64_t key = span * kSpanKeys; key < end; key += kBlockKeys) {
+    for (std::int64_t key = begin; key < end; key += kBlockKeys) {
       const std::int64_t keys = end - key < kBlockKeys ? end - key : kBlockKeys;
       load_keys(key, keys);
       score(keys);
@@ -339,7 +340,7 @@ void attend(const AttentionArgs& a, float* scratch) {
   const Attention<V> attention(a, scratch);
   attention.load_queries();
   attention.reset(attention.total);
-  for (std::int64_t span = 0; span * kSpanKeys < a.first_position + a.queries; ++span) {
+  for (std::int64_t span = first_span(a); span * kSpanKeys < a.first_position + a.queries; ++span) {
     attention.run_span(span);
     attention.merge_span(span, attention.part);
   }
@@ -360,7 +361,7 @@ void merge_spans(const AttentionArgs& a, std::int64_t spans, const float* partia
   attention.reset(attention.total);
   const std::int64_t step = partial_floats<V>(attention.rows, a.width);
   for (std::int64_t span = 0; span < spans; ++span) {
-    attention.merge_span(span, attention.running_at(const_cast<float*>(partials) + span * step));
+    attention.merge_span(first_span(a) + span, attention.running_at(const_cast<float*>(partials) + span * step));
   }
   attention.finish();
 }

@@ -43,14 +43,15 @@ AttentionArgs args_for(const TensorView& q, const PagedBatch& batch, const Tenso
           .k_plane = k_plane.data,
           .v_plane = v_plane.data,
           .planes_are_bf16 = k_plane.dtype == DType::kBF16,
-          .token_stride = k_plane.shape[2] * k_plane.shape[3],
+          .token_stride = k_plane.strides[1],
           .page_size = batch.page_size,
           .block_table = nullptr,
           .queries = 0,
           .group = q.shape[1] / k_plane.shape[2],
           .width = q.shape[2],
           .first_position = 0,
-          .scale = scale};
+          .scale = scale,
+          .first_key = 0};
 }
 
 // `base` moved to queries [i, i + queries) of slice s and one KV head.
@@ -66,6 +67,7 @@ AttentionArgs args_at(const AttentionArgs& base, const PagedBatch& batch, std::s
   args.block_table = batch.block_tables.data() + batch.block_table_first[s];
   args.queries = queries;
   args.first_position = batch.context[s] + i;
+  if (!batch.first_key.empty()) args.first_key = batch.first_key[s];
   return args;
 }
 
@@ -73,7 +75,8 @@ AttentionArgs args_at(const AttentionArgs& base, const PagedBatch& batch, std::s
 // other with their heads side by side: as a token's heads lie in memory, so that whoever takes them reads in order.
 void add_tasks(Tasks& tasks, const KernelTable& table, std::span<const AttentionArgs> heads) {
   const AttentionArgs& first = heads.front();
-  const std::int64_t spans = (first.first_position + first.queries + kSpanKeys - 1) / kSpanKeys;
+  const std::int64_t begin = first_span(first);
+  const std::int64_t spans = (first.first_position + first.queries + kSpanKeys - 1) / kSpanKeys - begin;
   if (first.queries > 1 || spans == 1) {
     for (const AttentionArgs& args : heads) tasks.whole.push_back({.args = args});
     return;
@@ -84,7 +87,7 @@ void add_tasks(Tasks& tasks, const KernelTable& table, std::span<const Attention
     tasks.partial_floats += spans * table.partial_floats(args.group, args.width);
   }
   for (std::int64_t span = 0; span < spans; ++span) {
-    for (std::size_t head = 0; head < heads.size(); ++head) tasks.spans.push_back({first_task + head, span});
+    for (std::size_t head = 0; head < heads.size(); ++head) tasks.spans.push_back({first_task + head, begin + span});
   }
 }
 
@@ -118,16 +121,17 @@ void CpuOps::paged_attention(const TensorView& q, const PagedBatch& batch, const
     }
   });
   std::vector<float> partials(static_cast<std::size_t>(tasks.partial_floats));
-  pool_.parallel_for(static_cast<std::int64_t>(tasks.spans.size()), k_plane.shape[2],
-                     [&](std::int64_t begin, std::int64_t end) {
-                       for (std::int64_t t = begin; t < end; ++t) {
-                         const SpanTask& part = tasks.spans[static_cast<std::size_t>(t)];
-                         const Task& task = tasks.cut[part.task];
-                         float* partial = partials.data() + task.partial_first +
-                                          part.span * table_.partial_floats(task.args.group, task.args.width);
-                         table_.attend_span(task.args, part.span, partial, scratch(task.args));
-                       }
-                     });
+  pool_.parallel_for(
+      static_cast<std::int64_t>(tasks.spans.size()), k_plane.shape[2], [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t t = begin; t < end; ++t) {
+          const SpanTask& part = tasks.spans[static_cast<std::size_t>(t)];
+          const Task& task = tasks.cut[part.task];
+          float* partial =
+              partials.data() + task.partial_first +
+              (part.span - first_span(task.args)) * table_.partial_floats(task.args.group, task.args.width);
+          table_.attend_span(task.args, part.span, partial, scratch(task.args));
+        }
+      });
   for (const Task& task : tasks.cut) {
     table_.merge_spans(task.args, task.spans, partials.data() + task.partial_first, scratch(task.args));
   }

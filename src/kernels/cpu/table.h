@@ -56,7 +56,7 @@ struct SiluMulArgs {
 };
 
 // Queries [first_query, first_query + queries) of one slice for one KV head: `group` heads share that KV head.
-// Query i stands at position first_position + i and sees keys [0, first_position + i].
+// Query i stands at position first_position + i and sees keys [first_key, first_position + i].
 struct AttentionArgs {
   const float* q;  // first query, first head of the group
   std::int64_t q_row_stride, q_head_stride;
@@ -65,17 +65,20 @@ struct AttentionArgs {
   const void* k_plane;  // float or Bf16 at [page 0, slot 0, this KV head]
   const void* v_plane;
   bool planes_are_bf16;
-  std::int64_t token_stride;  // kv_heads * width
+  std::int64_t token_stride;  // >= kv_heads * width
   std::int64_t page_size;
   const std::int32_t* block_table;  // of the slice
   std::int64_t queries, group, width;
   std::int64_t first_position;
   float scale;
+  std::int64_t first_key;  // <= first_position
 };
 
 // Keys are summed in spans of this many positions, and the spans merged in order: the order depends on the query's
 // position alone, and the spans of one long decode row can be computed by several threads.
 inline constexpr std::int64_t kSpanKeys = 128;
+// The first span with a key that is seen; those before it are left out.
+inline std::int64_t first_span(const AttentionArgs& a) { return a.first_key / kSpanKeys; }
 
 struct KernelTable {
   const char* name;

@@ -31,16 +31,17 @@ std::int64_t slot_of(const PagedBatch& batch, std::size_t s, std::int64_t positi
                      const TensorView& plane) {
   const std::int64_t entry = batch.block_table_first[s] + position / batch.page_size;
   const std::int64_t page = batch.block_tables[static_cast<std::size_t>(entry)];
-  return ((page * batch.page_size + position % batch.page_size) * plane.shape[2] + head) * plane.shape[3];
+  return page * plane.strides[0] + position % batch.page_size * plane.strides[1] + head * plane.strides[2];
 }
 
-// One head of row i of slice s: softmax(scale q k) v over positions [0, context + i].
+// One head of row i of slice s: softmax(scale q k) v over positions [first_key, context + i].
 void attend_row(const float* q, const PagedBatch& batch, std::size_t s, std::int64_t i, std::int64_t kv_head,
                 const TensorView& k_plane, const TensorView& v_plane, float scale, float* out) {
-  const std::int64_t d = k_plane.shape[3], keys = std::int64_t{batch.context[s]} + i + 1;
+  const std::int64_t d = k_plane.shape[3], first = batch.first_key.empty() ? 0 : batch.first_key[s];
+  const std::int64_t keys = std::int64_t{batch.context[s]} + i + 1 - first;
   std::vector<double> weights(static_cast<std::size_t>(keys)), sums(static_cast<std::size_t>(d));
   for (std::int64_t p = 0; p < keys; ++p) {
-    const std::int64_t at = slot_of(batch, s, p, kv_head, k_plane);
+    const std::int64_t at = slot_of(batch, s, first + p, kv_head, k_plane);
     double dot = 0;
     for (std::int64_t e = 0; e < d; ++e) dot += q[e] * value_at(k_plane, at + e);
     weights[static_cast<std::size_t>(p)] = dot * scale;
@@ -49,7 +50,7 @@ void attend_row(const float* q, const PagedBatch& batch, std::size_t s, std::int
   double total = 0;
   for (double& weight : weights) total += weight = std::exp(weight - largest);
   for (std::int64_t p = 0; p < keys; ++p) {
-    const std::int64_t at = slot_of(batch, s, p, kv_head, v_plane);
+    const std::int64_t at = slot_of(batch, s, first + p, kv_head, v_plane);
     for (std::int64_t e = 0; e < d; ++e) {
       sums[static_cast<std::size_t>(e)] += weights[static_cast<std::size_t>(p)] * value_at(v_plane, at + e);
     }

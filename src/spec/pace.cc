@@ -9,7 +9,7 @@ constexpr std::int32_t kFirstPause = 8, kLongestPause = 64;
 constexpr double kMargin = 1.03;    // that drafts must win: less is noise of the measured times
 constexpr std::int32_t kProbe = 1;  // drafts
 constexpr double kGuessFade = 0.9;
-constexpr double kOthersWeight = 6;  // of all requests' acceptance in one's own
+constexpr double kOthersWeight = 12;  // of all requests' acceptance in one's own
 
 }  // namespace
 

@@ -201,7 +201,7 @@ TEST(Pace, TheSameCallsGiveTheSameAnswers) {
 }
 
 // Whatever the machine, the batch and the acceptance: after a while nearly the rate of the best fixed block, never much
-// below plain decoding.
+// below plain decoding (what is lost is noise: of 32 requests, each judges its own drafts).
 RC_GTEST_PROP(Pace, ComesNearTheBestBlockOfAnyMachine, ()) {
   const Machine machine{.busy_rows = std::pow(2.0, *rc::gen::inRange(0, 9)),
                         .row_cost = *rc::gen::inRange(0, 30) / 1000.0,
@@ -216,8 +216,8 @@ RC_GTEST_PROP(Pace, ComesNearTheBestBlockOfAnyMachine, ()) {
   RC_LOG() << "first " << first << " later " << later << " plain " << decoding.plain_rate() << " best "
            << decoding.best_rate(acceptance);
   RC_ASSERT(first > 0.85 * decoding.plain_rate());
-  RC_ASSERT(later > 0.80 * decoding.plain_rate());
-  RC_ASSERT(later > 0.70 * decoding.best_rate(acceptance));
+  RC_ASSERT(later > 0.88 * decoding.plain_rate());
+  RC_ASSERT(later > 0.80 * decoding.best_rate(acceptance));
 }
 
 }  // namespace

@@ -19,20 +19,22 @@ int StepCosts::bin_of(std::int32_t rows) {
   return std::min(15 + static_cast<int>(std::lround(8 * std::log2(rows / 16.0))), kBins - 1);
 }
 
-bool StepCosts::known(const Bin& bin) const {
+bool StepCosts::known(const Bin& bin, bool drafted) const {
+  if (!drafted) return bin.samples > 0;
   return bin.samples > 0 && step_ - bin.last_step < (bin.samples == 1 ? kForgetOne : kForget);
 }
 
 bool StepCosts::absurd(std::int32_t requests, std::int32_t rows, double seconds) const {
   const Bin& undrafted = plain_[static_cast<std::size_t>(bin_of(requests))];
-  return rows > requests && known(undrafted) && seconds > 2 * undrafted.seconds * rows / requests;
+  return rows > requests && known(undrafted, false) && seconds > 2 * undrafted.seconds * rows / requests;
 }
 
 void StepCosts::on_step(std::int32_t requests, std::int32_t rows, double seconds) {
   ++step_;
   kept_.clear();
-  Bin& bin = (rows > requests ? drafted_ : plain_)[static_cast<std::size_t>(bin_of(rows))];
-  if (!known(bin)) {
+  const bool drafted = rows > requests;
+  Bin& bin = (drafted ? drafted_ : plain_)[static_cast<std::size_t>(bin_of(rows))];
+  if (!known(bin, drafted)) {
     const bool doubted = bin.doubted;
     bin = {
         .doubted = !doubted && absurd(requests, rows, seconds), .rows = static_cast<double>(rows), .seconds = seconds};
@@ -47,12 +49,12 @@ void StepCosts::on_step(std::int32_t requests, std::int32_t rows, double seconds
   bin.last_step = step_;
 }
 
-double StepCosts::between(const Curve& curve, double rows, Bin below) const {
+double StepCosts::between(bool drafted, double rows, Bin below) const {
   const Bin* above = nullptr;
-  const Bin* last = nullptr;      // below, of the curve itself
-  double slope = 0;               // of the curve behind it
-  for (const Bin& bin : curve) {  // in the order of rows
-    if (!known(bin)) continue;
+  const Bin* last = nullptr;                            // below, of the curve itself
+  double slope = 0;                                     // of the curve behind it
+  for (const Bin& bin : drafted ? drafted_ : plain_) {  // in the order of rows
+    if (!known(bin, drafted)) continue;
     if (bin.rows > rows) {
       above = &bin;
       break;
@@ -69,22 +71,25 @@ double StepCosts::between(const Curve& curve, double rows, Bin below) const {
 }
 
 double StepCosts::plain(double rows) const {
-  const bool any = std::ranges::any_of(plain_, [&](const Bin& bin) { return known(bin); });
-  return between(any ? plain_ : drafted_, rows, {});
+  const bool any = std::ranges::any_of(plain_, [&](const Bin& bin) { return known(bin, false); });
+  double seconds = between(!any, rows, {});
+  for (const Bin& bin : drafted_)  // more rows and their drafting take no less
+    if (bin.rows >= rows && known(bin, true)) seconds = std::min(seconds, bin.seconds);
+  return seconds;
 }
 
 double StepCosts::estimate(std::int32_t requests, std::int32_t rows) const {
   const double undrafted = plain(requests);
   if (rows <= requests) return undrafted;
   const Bin& own = drafted_[static_cast<std::size_t>(bin_of(rows))];
-  if (known(own)) return own.seconds * rows / own.rows;
-  return between(drafted_, rows, {.samples = 1, .rows = static_cast<double>(requests), .seconds = undrafted});
+  if (known(own, true)) return own.seconds * rows / own.rows;
+  return between(true, rows, {.samples = 1, .rows = static_cast<double>(requests), .seconds = undrafted});
 }
 
 double StepCosts::reach(std::int32_t requests) const {
   double rows = requests;
   for (const Bin& bin : drafted_)
-    if (known(bin)) rows = std::max(rows, bin.rows);
+    if (known(bin, true)) rows = std::max(rows, bin.rows);
   return 2 * rows;
 }
 

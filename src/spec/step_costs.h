@@ -4,7 +4,8 @@
 // Invariant: where nothing was measured an estimate is the least that steps of fewer and of more rows allow, so that what may
 // be cheap is tried; more than twice the rows that were measured is out of reach, so that it is not tried at once. Steps with
 // drafts are kept apart from plain ones: most of them make the next drafts too.
-// What a bin knows is forgotten after a while, sooner where it is one sample. A first sample that no work explains (the step
+// What a bin of drafted steps knows is forgotten after a while, sooner where it is one sample; of plain steps nothing is, as
+// there are none to measure while some request drafts. A first sample that no work explains (the step
 // recorded a graph, the machine was elsewhere) is not believed until the second agrees.
 #pragma once
 
@@ -34,14 +35,14 @@ class StepCosts {
   using Curve = std::array<Bin, kBins>;
 
   static int bin_of(std::int32_t rows);
-  bool known(const Bin& bin) const;
+  bool known(const Bin& bin, bool drafted) const;
   // More than the rows one by one would take, and their drafting.
   bool absurd(std::int32_t requests, std::int32_t rows, double seconds) const;
   double estimate(std::int32_t requests, std::int32_t rows) const;
   double reach(std::int32_t requests) const;  // rows
   double plain(double rows) const;
-  // By the nearest known bins of `curve` below and above; `below`: known already, at fewer rows.
-  double between(const Curve& curve, double rows, Bin below) const;
+  // By the nearest known bins below and above of plain steps, or of those with drafts beside `below`, which is known.
+  double between(bool drafted, double rows, Bin below) const;
 
   Curve plain_, drafted_;
   std::int64_t step_ = 0;

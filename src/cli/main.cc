@@ -20,6 +20,8 @@ constexpr std::array kCommands{
     Command{"train", levada::cli::train_command, "one role of `up`: a recipe's consumer (--consumer-id)"},
     Command{"status", levada::cli::status_command, "say how a run of `levada up` stands"},
     Command{"draft", levada::cli::draft_command, "load, show, unload or roll back the draft of a running server"},
+    Command{"synthesize", levada::cli::synthesize_command,
+            "let a serving target ask and answer itself: traffic to learn from"},
     Command{"bench", levada::cli::bench_command, "measure: levada bench NAME --json"},
     Command{"doctor", levada::cli::doctor_command, "say what this machine can and can't do"},
     Command{"version", levada::cli::version_command, "print version and commit"},
@@ -28,7 +30,7 @@ constexpr std::array kCommands{
 int usage(std::FILE* to, int exit_code) {
   std::fputs("usage: levada COMMAND [flags]\n\n", to);
   for (const Command& command : kCommands) {
-    std::fprintf(to, "  %-8.*s  %s\n", static_cast<int>(command.name.size()), command.name.data(), command.help);
+    std::fprintf(to, "  %-10.*s  %s\n", static_cast<int>(command.name.size()), command.name.data(), command.help);
   }
   return exit_code;
 }

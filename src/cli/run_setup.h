@@ -11,9 +11,9 @@
 #include "base/status.h"
 #include "consumer/options.h"
 #include "fanout/run_config.h"
+#include "model/draft_config.h"
 #include "producer/options.h"
 #include "recipe/fanout_recipe.h"
-#include "model/draft_config.h"
 #include "train/options.h"
 
 namespace levada::cli {

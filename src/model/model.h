@@ -133,7 +133,9 @@ class Model {
   // plan.draft names; null without. Another one than in the step before takes over here: nothing waits for it.
   virtual Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool,
                                                  const std::shared_ptr<const Draft>& draft) = 0;
-  Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) { return begin(plan, pool, nullptr); }
+  Result<std::unique_ptr<Forward>> begin(const core::StepPlan& plan, KvPool& pool) {
+    return begin(plan, pool, nullptr);
+  }
   // Called by the thread that will begin every step from then on, which may be given a core of its own.
   virtual void settle_thread() {}
   // Asked after a step that failed: the error that its device keeps, so that every later step will fail; else ok.

@@ -13,8 +13,9 @@ using Json = nlohmann::json;
 
 class HttpCaptureServer final : public CaptureServer {
  public:
-  HttpCaptureServer(const http::HttpUrl& url, const std::string& token, std::stop_token stop)
-      : client_(url.host, url.port), stop_(std::move(stop)) {
+  HttpCaptureServer(const http::HttpUrl& url, const std::string& token, std::stop_token stop,
+                    std::map<std::string, std::string> headers)
+      : client_(url.host, url.port), stop_(std::move(stop)), headers_(std::move(headers)) {
     if (!token.empty()) headers_["Authorization"] = "Bearer " + token;
   }
 
@@ -93,8 +94,8 @@ Result<std::vector<std::string>> parse_server_urls(const std::string& list) {
 }
 
 std::unique_ptr<CaptureServer> http_capture_server(const std::string& url, const std::string& token,
-                                                   std::stop_token stop) {
-  return std::make_unique<HttpCaptureServer>(*http::parse_http_url(url), token, std::move(stop));
+                                                   std::stop_token stop, std::map<std::string, std::string> headers) {
+  return std::make_unique<HttpCaptureServer>(*http::parse_http_url(url), token, std::move(stop), std::move(headers));
 }
 
 Result<CaptureSide> describe_capture(CaptureServer& server, std::int64_t timeout_us) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -38,7 +39,8 @@ Result<std::vector<std::string>> parse_server_urls(const std::string& list);
 // Over TCP, with `token` as bearer token unless it is empty. After `stop` every call, and the one under way, ends at once
 // with kAborted. REQUIRES: http::parse_http_url(url) succeeds.
 std::unique_ptr<CaptureServer> http_capture_server(const std::string& url, const std::string& token,
-                                                   std::stop_token stop = {});
+                                                   std::stop_token stop = {},
+                                                   std::map<std::string, std::string> headers = {});
 
 // What GET /server_info says of the capture side.
 struct CaptureSide {

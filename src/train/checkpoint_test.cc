@@ -85,7 +85,8 @@ TEST(Checkpoint, AnotherRunIsRefusedByTheFieldThatDiffers) {
               c.target_layer_ids = {1, 3, 4};
             }),
             "draft.dflash_config.target_layer_ids");
-  EXPECT_EQ(field([](Options& o, model::DraftConfig&) { o.save_interval = 7; }), "") << "where and when to save is free";
+  EXPECT_EQ(field([](Options& o, model::DraftConfig&) { o.save_interval = 7; }), "")
+      << "where and when to save is free";
   const auto other = DflashTrainer::resume(
       trained.saved, trained.options, trained.config,
       std::make_shared<FrozenTensors>(random_table(97, 32, 8, "float32"), random_table(97, 32, 9, "float32"), 8));
@@ -154,7 +155,8 @@ TEST(Export, LoadingWeightsOfAnotherShapeOrWithOtherTensorsIsRefused) {
   EXPECT_EQ(field_of([](model::DraftConfig& c) { c.intermediate = 64; }), "intermediate_size");
   EXPECT_EQ(field_of([](model::DraftConfig& c) { c.norm_eps = 1e-5; }), "rms_norm_eps");
   EXPECT_EQ(field_of([](model::DraftConfig& c) { c.sliding = {false, true}; }), "layer_types");
-  EXPECT_EQ(field_of([](model::DraftConfig& c) { c.norm_eps = static_cast<float>(c.norm_eps); }), "") << "the same float";
+  EXPECT_EQ(field_of([](model::DraftConfig& c) { c.norm_eps = static_cast<float>(c.norm_eps); }), "")
+      << "the same float";
   std::string bytes = content(out.path() / "model.safetensors");
   bytes.replace(bytes.find("hidden_norm.weight"), 18, "hidden_nose.weight");
   std::ofstream(out.path() / "model.safetensors", std::ios::binary) << bytes;

@@ -14,8 +14,8 @@
 #include <span>
 #include <string>
 
-#include "train/collective.h"
 #include "model/draft_config.h"
+#include "train/collective.h"
 #include "train/frozen_tables.h"
 #include "train/options.h"
 #include "train/sample_source.h"

@@ -4,9 +4,9 @@
 // Invariant: weights are always the rounded masters; every buffer has the layout of nn/draft_layout.h.
 #pragma once
 
+#include "model/draft_config.h"
 #include "nn/draft_layout.h"
 #include "nn/draft_ops.h"
-#include "model/draft_config.h"
 
 namespace levada::train {
 

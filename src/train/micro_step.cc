@@ -20,8 +20,8 @@ nn::LossRule loss_rule(const Options& options) {
   return rule;
 }
 
-MicroStep::MicroStep(const Options& options, const model::DraftConfig& config, DraftState& state, const FrozenTensors& tables,
-                     nn::DraftOps& ops)
+MicroStep::MicroStep(const Options& options, const model::DraftConfig& config, DraftState& state,
+                     const FrozenTensors& tables, nn::DraftOps& ops)
     : options_(options),
       config_(config),
       state_(state),

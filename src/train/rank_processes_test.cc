@@ -97,7 +97,8 @@ class RepeatedSource final : public SampleSource {
 };
 
 // The loop of a rank: its weights after the source's end.
-std::string trained(RankProcesses& ranks, const Options& options, const model::DraftConfig& config, const Samples& samples) {
+std::string trained(RankProcesses& ranks, const Options& options, const model::DraftConfig& config,
+                    const Samples& samples) {
   RepeatedSource whole(samples, 3);
   DealtSource dealt(whole, ranks.collective());
   TakenSource taken(ranks.collective());

@@ -61,7 +61,8 @@ inline at::Tensor random_table(std::int64_t rows, std::int64_t width, unsigned s
   return dtype == "float32" ? table : table.to(at::kBFloat16);
 }
 
-inline std::shared_ptr<const FrozenTables> small_tables(const model::DraftConfig& c, const std::string& dtype = "float32") {
+inline std::shared_ptr<const FrozenTables> small_tables(const model::DraftConfig& c,
+                                                        const std::string& dtype = "float32") {
   return std::make_shared<FrozenTensors>(random_table(c.vocabulary, c.hidden, 1, dtype),
                                          random_table(c.vocabulary, c.hidden, 2, dtype), c.num_target_layers);
 }

@@ -104,7 +104,7 @@ class Brain {
   bool drafts_by_model() const;
   bool drafts_by_ngrams() const;
   std::string speculation_note() const;
-  std::int32_t most_drafts() const;
+  std::int32_t most_drafts(std::int32_t own) const;
   // What the request's next step verifies and asks for. False: it waits for its newest token first.
   bool prepare_drafts(RequestState& state);
   void prepare_first_proposal(RequestState& state, std::int32_t end);

@@ -35,36 +35,41 @@ bool Brain::drafts_by_model() const {
 }
 
 bool Brain::drafts_by_ngrams() const {
-  return !drafts_by_model() && (options_.speculative_algorithm == "auto" || options_.speculative_algorithm == "NGRAM");
+  return options_.speculative_algorithm == "auto" || options_.speculative_algorithm == "NGRAM";
 }
 
 std::string Brain::speculation_note() const {
-  if (drafts_by_model()) return "DFLASH: " + draft_.name + ", blocks of at most " + std::to_string(most_drafts() + 1);
-  if (!drafts_by_ngrams()) {
-    const bool idle = options_.speculative_algorithm == "DFLASH";
-    return idle ? "none: DFLASH is asked for and no draft is loaded" : "none: switched off";
+  const auto blocks = [&](std::int32_t own) { return "blocks of at most " + std::to_string(most_drafts(own) + 1); };
+  const std::string repeats = "n-grams where the text repeats, " + blocks(kNgramBlock);
+  if (drafts_by_model()) {
+    const std::string model = "DFLASH: " + draft_.name + ", " + blocks(draft_.block_size);
+    return drafts_by_ngrams() ? model + "; " + repeats : model;
   }
-  const std::string why = draft_.version == core::kNoDraft ? "no draft is loaded" : "speculative_algorithm is NGRAM";
-  return "NGRAM, where the text repeats (" + why + "), blocks of at most " + std::to_string(most_drafts() + 1);
+  if (drafts_by_ngrams()) return "NGRAM: " + repeats + (draft_.version == core::kNoDraft ? "; no draft is loaded" : "");
+  return options_.speculative_algorithm == "DFLASH" ? "none: DFLASH is asked for and no draft is loaded"
+                                                    : "none: switched off";
 }
 
-// Drafts of one step, at most: the block's, without the token that it continues.
-std::int32_t Brain::most_drafts() const {
-  const std::int32_t own = drafts_by_model() ? draft_.block_size : kNgramBlock;
+// Drafts of one step, at most: the block's, without the token that it continues. `own`: the drafter's block.
+std::int32_t Brain::most_drafts(std::int32_t own) const {
   const auto asked = static_cast<std::int32_t>(options_.speculative_num_draft_tokens);
   return (asked > 0 ? std::min(asked, own) : own) - 1;
 }
 
 bool Brain::prepare_drafts(RequestState& state) {
   state.propose = 0;
-  if (!drafts_by_model() && state.drafts.empty() && state.ngram_streak < kNgramStreak) return true;
+  const bool repeats = drafts_by_ngrams() && state.ngram_streak >= kNgramStreak;
   const auto requests = static_cast<std::int32_t>(running_.size());
-  const std::int32_t wished = pace_.choose(state.track, most_drafts(), requests);
-  if (state.pending_samples > 0) return wished == 0;  // drafts continue a known token
-  if (drafts_by_ngrams() && state.drafts.empty() && state.ngram)
-    state.ngram->propose(state.tokens, wished, state.drafts);
+  const std::int32_t repeated = repeats ? pace_.choose(state.ngram_track, most_drafts(kNgramBlock), requests) : 0;
+  const std::int32_t wished =
+      drafts_by_model() ? pace_.choose(state.track, most_drafts(draft_.block_size), requests) : 0;
+  if (state.pending_samples > 0) return repeated == 0 && wished == 0;  // drafts continue a known token
+  guess_.clear();
+  if (repeated > 0) state.ngram->propose(state.tokens, repeated, guess_);
+  state.drafts_repeat = !guess_.empty();
+  if (state.drafts_repeat) state.drafts = guess_;  // they cost no step of a model, and are right more often
   cut_drafts(state);
-  if (drafts_by_model()) state.propose = std::clamp(wished, 0, proposals_with_room(state, state.planned_tokens + 1));
+  if (!state.drafts_repeat) state.propose = std::clamp(wished, 0, proposals_with_room(state, state.planned_tokens + 1));
   return true;
 }
 
@@ -107,7 +112,8 @@ bool Brain::obtain_draft_pages(RequestState& state, std::int32_t end) {
 void Brain::prepare_first_proposal(RequestState& state, std::int32_t end) {
   state.propose = 0;
   if (!drafts_by_model() || end < state.input_tokens || state.new_tokens_left() < 1) return;
-  const std::int32_t wished = pace_.choose(state.track, most_drafts(), static_cast<std::int32_t>(running_.size()));
+  const std::int32_t wished =
+      pace_.choose(state.track, most_drafts(draft_.block_size), static_cast<std::int32_t>(running_.size()));
   state.propose = std::clamp(wished, 0, proposals_with_room(state, end));
   obtain_draft_pages(state, end);
 }
@@ -133,8 +139,9 @@ void Brain::judge_drafts(RequestState& state, const FlightRow& row, std::int32_t
   speculation_.accepted += static_cast<std::uint64_t>(accepted);
   acceptance_.add(row.drafts, accepted);
   if (row.drafts > 0) {
-    state.track.on_verified(row.drafts, accepted);
-    pace_.on_verified(row.drafts, accepted);
+    (state.drafts_repeat ? state.ngram_track : state.track).on_verified(row.drafts, accepted);
+    // What a new request may hope for: of the drafter that it will begin with.
+    if (state.drafts_repeat != drafts_by_model()) pace_.on_verified(row.drafts, accepted);
     if (accepted == 0) state.ngram_streak = 0;
   } else if (drafts_by_model()) {
     state.track.on_plain_step();

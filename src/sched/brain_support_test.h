@@ -52,6 +52,7 @@ class Bench {
     request.prompt = std::move(prompt);
     request.sampling.temperature = 0;
     request.sampling.max_new_tokens = max_new;
+    request.sampling.seed = 1;
     return request;
   }
   void abort(std::uint64_t id) {

@@ -237,11 +237,7 @@ TEST(Brain, B45WhatIsComputedBeyondTheStopIsNoPartOfTheCache) {
     if (std::find(answer.begin(), answer.end(), answer[n - 1]) != answer.begin() + static_cast<std::ptrdiff_t>(n) - 1)
       continue;  // it would stop earlier
     Bench warm({}), cold({});
-    core::Request request;
-    request.id = RequestId{1};
-    request.prompt = prompt(10);
-    request.sampling.temperature = 0;
-    request.sampling.max_new_tokens = 12;
+    core::Request request = Bench::greedy(1, prompt(10), 12);
     request.sampling.stop_token_ids = {answer[n - 1]};
     warm.brain.submit(std::move(request));
     warm.run_until_idle();

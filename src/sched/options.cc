@@ -34,7 +34,7 @@ void describe(OptionTable& table, Options& options) {
       .range(0, 10);
   table
       .add("speculative_algorithm", &options.speculative_algorithm,
-           "who drafts: auto (the draft model if there is one, else n-grams), DFLASH, NGRAM or none")
+           "who drafts: auto (the draft model if there is one; n-grams where the text repeats), DFLASH, NGRAM, none")
       .choices({"auto", "DFLASH", "NGRAM", "none"});
   table
       .add("speculative_num_draft_tokens", &options.speculative_num_draft_tokens,

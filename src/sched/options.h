@@ -25,7 +25,7 @@ struct Options {
   std::int64_t priority_scheduling_preemption_threshold = 10;
   // Above 1: admit later, retract less often; below: the other way round.
   double schedule_conservativeness = 1.0;
-  // Who drafts: auto (the draft model if one is loaded, else n-grams), DFLASH (the draft model alone), NGRAM, none.
+  // Who drafts: auto (the draft model if one is loaded; n-grams where the text repeats), DFLASH (the model alone), NGRAM, none.
   std::string speculative_algorithm = "auto";
   std::int64_t speculative_num_draft_tokens = 0;  // of a block, the token it continues included; 0: the draft's
   bool speculative_adaptive = true;               // off: every step verifies as many as there are

@@ -66,7 +66,8 @@ struct RequestState {
   // for its newest token before it is planned again.
   std::vector<core::Token> drafts;          // to be verified by its next step
   std::int32_t propose = 0;                 // wanted of the next step
-  spec::Track track;                        // how its drafts have fared
+  spec::Track track, ngram_track;           // how the model's have fared, and those of n-grams
+  bool drafts_repeat = false;               // those planned last came from n-grams
   std::optional<spec::NgramDrafter> ngram;  // made when first needed
   std::optional<core::Token> ngram_guess;   // at the token behind the known ones
   std::int32_t ngram_streak = 0;            // guesses in a row that were right

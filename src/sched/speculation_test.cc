@@ -41,6 +41,12 @@ Bench::Answer plain_answer(core::Request request) {
   return plain.answers[1];
 }
 
+core::Request with_seed(std::uint64_t id, std::uint64_t seed, std::int32_t max_new) {
+  core::Request request = Bench::greedy(id, prompt(20), max_new);
+  request.sampling.seed = seed;
+  return request;
+}
+
 TEST(Speculation, AnAnswerIsThatOfPlainDecodingInFewerSteps) {
   SpeculatingBench bench;
   bench.submit(1, prompt(20), 60);
@@ -183,10 +189,26 @@ TEST(Speculation, OneThatDoesNotSpeculateSharesTheSteps) {
 
 TEST(Speculation, WithoutADraftNothingIsSpentUntilTheTextRepeats) {
   Bench bench({.options = always_largest("NGRAM")});
-  bench.submit(1, prompt(20), 30);  // the script's answers don't repeat
+  bench.submit(with_seed(1, 1, 30));
   bench.run_until_idle();
   EXPECT_EQ(bench.answers[1].speculation.drafts, 0);
   EXPECT_EQ(bench.answers[1].speculation.steps, 29);
+  bench.submit(with_seed(2, 4, 120));  // the script forgets: its answer goes round in circles
+  bench.run_until_idle();
+  EXPECT_GT(bench.answers[2].speculation.accepted, 60);
+  EXPECT_EQ(bench.answers[2].ids, plain_answer(with_seed(1, 4, 120)).ids);
+}
+
+TEST(Speculation, WhereTheTextRepeatsNGramsStandInForTheDraft) {
+  SpeculatingBench bench;
+  bench.submit(with_seed(1, 4, 120));
+  bool drafts_without_proposals = false;
+  while (!bench.brain.idle()) {
+    const core::PlanSlice slice = bench.step();
+    drafts_without_proposals = drafts_without_proposals || (slice.drafts > 0 && slice.propose == 0);
+  }
+  EXPECT_TRUE(drafts_without_proposals) << "a step of the draft is saved";
+  EXPECT_EQ(bench.answers[1].ids, plain_answer(with_seed(1, 4, 120)).ids);
 }
 
 TEST(Speculation, AForeignProposalIsNoToken) {

@@ -310,6 +310,7 @@ void History::judge(const core::Request& request, const Answer& answer) {
   }
   report_.verified_drafts += answer.speculation.drafts;
   report_.accepted_drafts += answer.speculation.accepted;
+  if (options_.speculative_algorithm == "NGRAM") report_.accepted_repeats += answer.speculation.accepted;
   if (answer.ids != expected.ids) return fail(who + "tokens differ from the solo run");
   if (answer.text != expected.text) return fail(who + "text '" + answer.text + "' for '" + expected.text + "'");
   judge_wishes(who, answer, expected);
@@ -408,6 +409,7 @@ void HistoryReport::add(const HistoryReport& other) {
   families_cut += other.families_cut;
   verified_drafts += other.verified_drafts;
   accepted_drafts += other.accepted_drafts;
+  accepted_repeats += other.accepted_repeats;
   swaps += other.swaps;
 }
 

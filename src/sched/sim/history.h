@@ -23,7 +23,7 @@ struct HistoryReport {
   std::int32_t requests = 0, aborted = 0, failed = 0, cached_tokens = 0, stopped_by_string = 0;
   std::int32_t logprobs = 0, hidden_rows = 0;
   std::int32_t guided_tokens = 0;
-  std::int32_t verified_drafts = 0, accepted_drafts = 0, swaps = 0;
+  std::int32_t verified_drafts = 0, accepted_drafts = 0, accepted_repeats = 0, swaps = 0;
   std::int32_t families_cut = 0;  // prompts with several choices of which some were aborted and others answered
 
   // The counts; neither failure nor hash.

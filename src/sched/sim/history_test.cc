@@ -32,6 +32,7 @@ TEST(History, AnyTrafficEqualsTheSoloReference) {
   EXPECT_GT(total.accepted_drafts, kHistories * 5);
   EXPECT_GT(total.verified_drafts, total.accepted_drafts + kHistories);
   EXPECT_GT(total.swaps, kHistories / 2);
+  EXPECT_GT(total.accepted_repeats, kHistories);
   std::printf(
       "%d requests, %llu steps, %llu retractions, %llu tokens evicted, %d cached, %d aborted, %d failed, %d stop "
       "strings\n",

@@ -41,12 +41,15 @@ struct Constraints {
   }
 };
 
-core::Token choose(std::uint64_t context, const core::SampleRow& row, const Constraints& constraints,
+// `last`: the token that the context ends with. Every fourth seed forgets all but that one, so that its text soon repeats.
+core::Token choose(std::uint64_t context, core::Token last, const core::SampleRow& row, const Constraints& constraints,
                    std::int32_t vocab_size) {
-  std::uint64_t h = context;
+  const bool forgetful = row.seed % 4 == 0 && constraints.history.empty();
+  std::uint64_t h = forgetful ? mix(kStart, static_cast<std::uint64_t>(last % 16)) : context;
   const std::span<const core::Token> history = constraints.history;
   for (const core::Token id : constraints.bias_ids) h = mix(h, static_cast<std::uint64_t>(id));
-  if (row.temperature != 0.0f && row.top_k != 1) h = mix(mix(h, row.seed), static_cast<std::uint64_t>(row.position));
+  if (row.temperature != 0.0f && row.top_k != 1 && !forgetful)
+    h = mix(mix(h, row.seed), static_cast<std::uint64_t>(row.position));
   for (std::size_t i = 0; i < history.size(); ++i) {
     const bool output = static_cast<std::int32_t>(i) >= row.history_prompt_tokens;
     h = mix(h, static_cast<std::uint64_t>(history[i]) * 2 + (output ? 1 : 0));
@@ -203,7 +206,8 @@ ScriptedModel::End ScriptedModel::sample_slice(const core::StepPlan& plan, const
                             {}};
     if (row.mask_first >= 0) constraints.mask = part(plan.masks, row.mask_first, core::mask_words(vocab_size_));
     const std::uint64_t context = contexts[static_cast<std::size_t>(row.row)];
-    result.sampled.push_back(choose(context, row, constraints, vocab_size_));
+    const core::Token last = plan.tokens[static_cast<std::size_t>(row.row)];
+    result.sampled.push_back(choose(context, last, row, constraints, vocab_size_));
     result.sampled_logprobs.push_back(logprob_of(context, result.sampled.back(), std::max(row.top_logprobs, 0)));
   }
   const auto sampled = std::span(result.sampled).last(static_cast<std::size_t>(1 + slice.drafts));
@@ -232,7 +236,7 @@ void ScriptedModel::propose(const core::StepPlan& plan, const core::PlanSlice& s
     if (i == slice.propose) break;
     context = fold_slot(context, deep_of(context, token), token, position);
     row.position = position + 1;
-    token = choose(context, row, {}, vocab_size_);
+    token = choose(context, token, row, {}, vocab_size_);
     const bool wrong = mix(context, core::value(plan.step)) % 8 == 0;
     result.proposed.push_back(wrong ? (token + 1) % vocab_size_ : token);
   }
@@ -299,7 +303,7 @@ core::Token ScriptedReference::next() {
   constraints.bias_ids = bias_ids;
   std::vector<std::uint32_t> mask(static_cast<std::size_t>(core::mask_words(vocab_size_)), ~std::uint32_t{0});
   if (guide_ && guide_->allowed(mask)) constraints.mask = mask;
-  const core::Token token = choose(context_, row, constraints, vocab_size_);
+  const core::Token token = choose(context_, tokens_.back(), row, constraints, vocab_size_);
   feed(token);
   if (guide_) LEVADA_CHECK(guide_->accept(token).ok(), "what was allowed is accepted");
   return token;

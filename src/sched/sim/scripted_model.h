@@ -4,7 +4,7 @@
 // Thread: one; compute_one() decides when a plan is done, so delays are the caller's choice.
 // Invariant: each KV slot remembers token, position and a hash of the whole context it was computed from. A wrong page,
 // a missing write, a page reused too early or a token out of order changes every later token of the request. Its drafts are
-// often right; a draft that would read what it never wrote aborts.
+// often right, its text repeats itself for every fourth seed; a draft that would read what it never wrote aborts.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@ constexpr float kLog2e = 1.4426950408889634f;
 struct Where {
   AttentionRows rows;
   int page_size, kv_heads, splits;
-  std::int64_t q_stride;
+  std::int64_t q_stride, kv_stride;  // of a row; of a token in the planes
   float scale_log2, v_scale;
   const float* page_scales;  // or null
   float* partial;
@@ -52,6 +52,10 @@ struct Softmax {
   }
 };
 
+__device__ inline int start_of(const AttentionRows& rows, int row) {
+  return rows.starts == nullptr ? 0 : __ldcg(rows.starts + row);
+}
+
 // Block (row, kv head, split): all query heads of one kv head over one part of the row's tokens. A team of D/8 lanes reads
 // a token in 16-byte packs; the teams of the block take turns over the tokens, kAhead of them at a time.
 template <class T, class Kv, bool kByPage, int D, int G>
@@ -66,17 +70,17 @@ __global__ void __launch_bounds__(32 * kWarps)
   __shared__ bool is_last;
   let_successors_start();
 
-  // The step's integers were sent before its first kernel: no predecessor writes them.
-  const int length = __ldcg(where.rows.lengths + row);
+  // AttentionRows: no predecessor that may still run writes these.
+  const int start = start_of(where.rows, row), length = max(0, __ldcg(where.rows.lengths + row) - start);
   const std::int32_t* table = where.rows.block_tables + __ldcg(where.rows.table_first + row);
   // Short rows take fewer splits than the grid has: whole rounds each, and nobody waits for an empty one.
   constexpr int kRound = kTeams * kAhead;
   const int part = ((length + where.splits - 1) / where.splits + kRound - 1) / kRound * kRound;
   const int splits = length > 0 ? (length + part - 1) / part : 1;
   if (split >= splits) return;
-  const int begin = split * part, end = min(begin + part, length);
+  const int begin = start + split * part, end = min(begin + part, start + length);
   const auto place_of = [&](int token) {
-    return (slot_of(table, min(token, end - 1), where.page_size) * where.kv_heads + kv_head) * D + lane * kPack;
+    return slot_of(table, min(token, end - 1), where.page_size) * where.kv_stride + kv_head * D + lane * kPack;
   };
 #pragma unroll
   for (int a = 0; a < kAhead; ++a) {
@@ -228,18 +232,18 @@ __global__ void plain_kernel(const T* q, const Kv* k_plane, const Kv* v_plane, T
   const int thread = static_cast<int>(threadIdx.x), heads = static_cast<int>(gridDim.y);
   let_successors_start();
   wait_for_predecessors();
-  const int length = where.rows.lengths[row];
-  const std::int32_t* table = where.rows.block_tables + where.rows.table_first[row];
+  const int length = __ldcg(where.rows.lengths + row);
+  const std::int32_t* table = where.rows.block_tables + __ldcg(where.rows.table_first + row);
   for (int d = thread; d < head_dim; d += kTile) {
     query[d] = widen(q[row * where.q_stride + static_cast<std::int64_t>(head) * head_dim + d]) * where.scale_log2;
   }
   __syncthreads();
   Softmax state;
   float acc[kMaxHeadDim / kTile] = {};
-  for (int first = 0; first < length; first += kTile) {
+  for (int first = start_of(where.rows, row); first < length; first += kTile) {
     const int count = min(kTile, length - first);
     if (thread < count) {
-      const Kv* key = k_plane + (slot_of(table, first + thread, where.page_size) * where.kv_heads + kv_head) * head_dim;
+      const Kv* key = k_plane + slot_of(table, first + thread, where.page_size) * where.kv_stride + kv_head * head_dim;
       float sum = 0;
       for (int d = 0; d < head_dim; ++d) sum += query[d] * widen(key[d]);
       score[thread] = sum * scales_of<kByPage>(where, table, first + thread).x;
@@ -252,9 +256,9 @@ __global__ void plain_kernel(const T* q, const Kv* k_plane, const Kv* v_plane, T
     for (int part = 0; part * kTile + thread < head_dim; ++part) {
       float sum = 0;
       for (int t = 0; t < count; ++t) {
-        const std::int64_t at = slot_of(table, first + t, where.page_size) * where.kv_heads + kv_head;
+        const std::int64_t at = slot_of(table, first + t, where.page_size) * where.kv_stride + kv_head * head_dim;
         sum += exp2f(score[t] - top) * scales_of<kByPage>(where, table, first + t).y *
-               widen(v_plane[at * head_dim + part * kTile + thread]);
+               widen(v_plane[at + part * kTile + thread]);
       }
       acc[part] = acc[part] * factor.x + sum * factor.y;
     }
@@ -326,9 +330,11 @@ Status PagedAttention::run(const TensorView& q, const AttentionRows& rows, const
   LEVADA_RETURN_IF_ERROR(expect(q.rank == 3 && q.shape[1] == heads_ && q.shape[2] == head_dim_ && out.rank == 2 &&
                                     out.shape[0] == count && out.shape[1] == std::int64_t{heads_} * head_dim_,
                                 "paged attention", "q [R, heads, head_dim], out [R, heads * head_dim]"));
-  LEVADA_RETURN_IF_ERROR(expect(k_plane.rank == 4 && k_plane.shape == v_plane.shape && k_plane.shape[2] == kv_heads_ &&
-                                    k_plane.shape[3] == head_dim_,
-                                "paged attention", "planes [pages, page_size, kv_heads, head_dim]"));
+  LEVADA_RETURN_IF_ERROR(
+      expect(k_plane.rank == 4 && k_plane.shape == v_plane.shape && k_plane.shape[2] == kv_heads_ &&
+                 k_plane.shape[3] == head_dim_ && k_plane.strides[2] == head_dim_ &&
+                 k_plane.strides[0] == k_plane.strides[1] * k_plane.shape[1] && k_plane.strides == v_plane.strides,
+             "paged attention", "planes [pages, page_size, kv_heads, head_dim], tokens may be strided"));
   LEVADA_RETURN_IF_ERROR(check_scales(scales, k_plane, "paged attention"));
   if (count == 0) return {};
   // A row's splits depend on the rows alone, never on their lengths: the same grid serves every step of a graph.
@@ -340,6 +346,7 @@ Status PagedAttention::run(const TensorView& q, const AttentionRows& rows, const
                     kv_heads_,
                     splits,
                     q.strides[0],
+                    k_plane.strides[1],
                     scale * kLog2e * scales.k,
                     scales.v,
                     scales.page.as<const float>(),

@@ -62,6 +62,57 @@ void equals_its_twin(const Shape& s, DType dtype, DType kv_dtype, std::vector<st
   EXPECT_TRUE(out.guards_hold());
 }
 
+// Rows that begin later, over planes whose tokens are wider than these heads.
+TEST(CudaAttention, RowsBeginWhereTheyAreToldTo) {
+  const std::vector<std::int32_t> lengths{1, 15, 16, 17, 700, 64, 1500, 3}, starts{0, 14, 3, 0, 512, 63, 1, 0};
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    for (const Shape& s : {Shape{9, 3, 64, 16}, {4, 2, 80, 4}}) {
+      GpuTestDevice device;
+      ThreadPool pool(1);
+      RefOps ref(pool);
+      const Rows rows(lengths, s.page_size, 7);
+      const auto count = static_cast<std::int64_t>(lengths.size());
+      const std::int64_t h = s.heads, d = s.head_dim, width = s.kv_heads * d, wide = width + 64;
+      auto attention = PagedAttention::create(device, s.heads, s.kv_heads, s.head_dim, 64);
+      ASSERT_TRUE(attention.ok()) << attention.status().to_string();
+      auto k = GpuTensor::random(1, dtype, {rows.pages, s.page_size, wide}),
+           v = GpuTensor::random(2, dtype, {rows.pages, s.page_size, wide}),
+           q = GpuTensor::random(3, dtype, {count, h, d}), out = GpuTensor::unwritten(dtype, {count, h * d});
+      auto ends = GpuTensor::ints(lengths), first = GpuTensor::ints(rows.table_first),
+           tables = GpuTensor::ints(rows.tables), begins = GpuTensor::ints(starts);
+      const auto heads = [&](const GpuTensor& plane) {
+        TensorView view = TensorView::of(plane.view().data, dtype, {rows.pages, s.page_size, s.kv_heads, d},
+                                         device::DeviceKind::kCuda);
+        view.strides[0] = s.page_size * wide;
+        view.strides[1] = wide;
+        return view;
+      };
+      const AttentionRows where{ends.view().as<const std::int32_t>(), first.view().as<const std::int32_t>(),
+                                tables.view().as<const std::int32_t>(), begins.view().as<const std::int32_t>()};
+      expect_ok((*attention)->run(q, where, heads(k), heads(v), 0.11f, out, nullptr));
+
+      std::vector<float> from = q.floats(), want(from.size());
+      const auto packed = [&](GpuTensor& plane) {
+        const std::vector<float> all = plane.floats();
+        std::vector<float> own;
+        for (std::size_t t = 0; t < all.size(); t += static_cast<std::size_t>(wide)) {
+          own.insert(own.end(), all.begin() + static_cast<std::ptrdiff_t>(t),
+                     all.begin() + static_cast<std::ptrdiff_t>(t) + width);
+        }
+        return own;
+      };
+      std::vector<float> keys = packed(k), values = packed(v);
+      PagedBatch batch{rows.first_row, rows.ones, rows.context, rows.table_first, rows.tables, s.page_size};
+      batch.first_key = starts;
+      ref.paged_attention(
+          host_view(from, {count, h, d}), batch, host_view(keys, {rows.pages, s.page_size, s.kv_heads, d}),
+          host_view(values, {rows.pages, s.page_size, s.kv_heads, d}), 0.11f, host_view(want, {count, h, d}));
+      expect_close(out.floats(), want, 2 * rounding(dtype), 0.5, "paged attention from a start");
+      EXPECT_TRUE(out.guards_hold());
+    }
+  }
+}
+
 const std::vector<std::int32_t> kLengths{1, 15, 16, 17, 700, 64, 1500, 3};
 
 TEST(CudaAttention, EqualsItsTwinForEveryShape) {

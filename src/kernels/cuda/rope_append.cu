@@ -13,6 +13,7 @@ constexpr int kPairs = kMaxHeadDim / 2 / 32 / 2;  // a lane's adjacent two of th
 
 struct Geometry {
   std::int64_t row_stride, capacity;  // of qkv; slots in a plane
+  std::int64_t slot_stride;           // of the planes
   int heads, kv_heads, head_dim, page_size;
   float eps, k_inverse, v_inverse;
   float* page_scales;  // or null
@@ -99,7 +100,7 @@ __device__ void rotate_head(const Head& rotation, Head& head) {
   }
 }
 
-// A warp per head of a row: q heads, then k heads, then v heads.
+// A warp per head of a row and layer: q heads, then k heads, then v heads.
 template <class T, class Kv>
 __global__ void __launch_bounds__(kWarps * 32)
     rope_append_kernel(Arguments<T> a, Kv* k_plane, Kv* v_plane, Geometry g) {
@@ -107,9 +108,9 @@ __global__ void __launch_bounds__(kWarps * 32)
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int h = static_cast<int>(blockIdx.y) * kWarps + warp;
   if (h >= g.heads + 2 * g.kv_heads) return;
-  const std::int64_t row = blockIdx.x;
+  const std::int64_t row = blockIdx.x, layer = blockIdx.z;
   const int half = g.head_dim / 2;
-  T* const own = a.qkv + row * g.row_stride + std::int64_t{h} * g.head_dim;
+  T* const own = a.qkv + row * g.row_stride + (layer * (g.heads + 2 * g.kv_heads) + h) * g.head_dim;
   const bool is_q = h < g.heads, is_v = h >= g.heads + g.kv_heads;
   // The step's integers were sent before its first kernel: no predecessor writes them.
   const std::int64_t slot = __ldcg(a.slots + row);
@@ -118,17 +119,17 @@ __global__ void __launch_bounds__(kWarps * 32)
   Head head;
   load_head(own, half, lane, head);
   if (!is_v) {
-    if (a.q_norm != nullptr) norm_head(is_q ? a.q_norm : a.k_norm, g.eps, half, lane, head);
+    if (a.k_norm != nullptr) norm_head((is_q ? a.q_norm : a.k_norm) + layer * g.head_dim, g.eps, half, lane, head);
     rotate_head(rotation, head);
     store_head(own, half, lane, head, 1.0f);
   }
   if (is_q) return;
   if (slot < 0 || slot >= g.capacity) return;
   const int kv_head = is_v ? h - g.heads - g.kv_heads : h - g.heads;
-  Kv* const plane = is_v ? v_plane : k_plane;
+  Kv* const plane = (is_v ? v_plane : k_plane) + layer * g.capacity * g.slot_stride;
   float inverse = is_v ? g.v_inverse : g.k_inverse;
   if (g.page_scales != nullptr) inverse = 1 / __ldcg(g.page_scales + slot / g.page_size * kPageScales + (is_v ? 1 : 0));
-  store_head(plane + (slot * g.kv_heads + kv_head) * g.head_dim, half, lane, head, inverse);
+  store_head(plane + slot * g.slot_stride + kv_head * g.head_dim, half, lane, head, inverse);
 }
 
 __device__ float largest_of(const Head& head) {
@@ -180,24 +181,26 @@ bool is_plane(const TensorView& plane, const RopeAppend& call) {
   const std::int64_t token = std::int64_t{call.kv_heads} * call.head_dim;
   return plane.rank == 4 && plane.place == device::DeviceKind::kCuda && plane.shape[2] == call.kv_heads &&
          plane.shape[3] == call.head_dim && plane.strides[3] == 1 && plane.strides[2] == call.head_dim &&
-         plane.strides[1] == token && plane.strides[0] == token * plane.shape[1] &&
+         plane.strides[1] >= token && plane.strides[0] == plane.strides[1] * plane.shape[1] &&
          (plane.dtype == call.qkv.dtype || plane.dtype == DType::kF8E4M3);
 }
 
 Status check(const RopeAppend& call) {
   constexpr const char* kName = "rope_append";
-  LEVADA_RETURN_IF_ERROR(expect(call.heads >= 1 && call.kv_heads >= 1 && call.head_dim >= 4 && call.head_dim % 4 == 0 &&
+  LEVADA_RETURN_IF_ERROR(expect(call.heads >= 0 && call.kv_heads >= 1 && call.head_dim >= 4 && call.head_dim % 4 == 0 &&
                                     call.head_dim <= kMaxHeadDim,
-                                kName, "at least one head of each kind, head_dim a multiple of 4 and at most 256"));
-  const std::int64_t width = (call.heads + 2 * std::int64_t{call.kv_heads}) * call.head_dim;
+                                kName, "at least one key head, head_dim a multiple of 4 and at most 256"));
+  LEVADA_RETURN_IF_ERROR(expect(call.layers == 1 || (call.layers > 1 && call.heads == 0 && !call.scales.by_page()),
+                                kName, "several layers where there are no q heads and no scales of pages"));
+  const std::int64_t width = call.layers * (call.heads + 2 * std::int64_t{call.kv_heads}) * call.head_dim;
   LEVADA_RETURN_IF_ERROR(expect(call.qkv.rank == 2 && call.qkv.place == device::DeviceKind::kCuda &&
                                     is_activation(call.qkv.dtype) && call.qkv.shape[1] == width &&
                                     call.qkv.strides[1] == 1 && call.qkv.strides[0] >= width,
-                                kName, "qkv is [R, (heads + 2 kv_heads) * head_dim]"));
+                                kName, "qkv is [R, layers * (heads + 2 kv_heads) * head_dim]"));
   const bool bare = call.q_norm.data == nullptr && call.k_norm.data == nullptr;
-  LEVADA_RETURN_IF_ERROR(expect(bare || (is_vector(call.q_norm, DType::kF32, call.head_dim) &&
-                                         is_vector(call.k_norm, DType::kF32, call.head_dim)),
-                                kName, "q_norm and k_norm are both float32 [head_dim], or both absent"));
+  const bool queries = call.heads == 0 || is_vector(call.q_norm, DType::kF32, call.head_dim);
+  LEVADA_RETURN_IF_ERROR(expect(bare || (queries && is_vector(call.k_norm, DType::kF32, call.layers * call.head_dim)),
+                                kName, "q_norm and k_norm are both float32 [layers * head_dim], or both absent"));
   LEVADA_RETURN_IF_ERROR(expect(call.cos_sin.rank == 2 && call.cos_sin.dtype == DType::kF32 &&
                                     call.cos_sin.place == device::DeviceKind::kCuda &&
                                     call.cos_sin.shape[1] == call.head_dim && call.cos_sin.strides[0] == call.head_dim,
@@ -209,6 +212,8 @@ Status check(const RopeAppend& call) {
       expect(is_plane(call.k_plane, call) && is_plane(call.v_plane, call) && call.k_plane.dtype == call.v_plane.dtype &&
                  call.k_plane.shape == call.v_plane.shape,
              kName, "the planes are alike, [pages, page_size, kv_heads, head_dim], qkv's type or f8"));
+  LEVADA_RETURN_IF_ERROR(
+      expect(call.k_plane.strides[1] == call.v_plane.strides[1], kName, "the planes' tokens lie alike"));
   return check_scales(call.scales, call.k_plane, kName);
 }
 
@@ -216,6 +221,7 @@ template <class T, class Kv>
 Status launch_typed(const RopeAppend& call, cudaStream_t stream) {
   const Geometry geometry{call.qkv.strides[0],
                           call.k_plane.shape[0] * call.k_plane.shape[1],
+                          call.k_plane.strides[1],
                           call.heads,
                           call.kv_heads,
                           call.head_dim,
@@ -236,9 +242,10 @@ Status launch_typed(const RopeAppend& call, cudaStream_t stream) {
                                   geometry));
   }
   const auto blocks = static_cast<unsigned>((call.heads + 2 * call.kv_heads + kWarps - 1) / kWarps);
-  return launch("rope_append", rope_append_kernel<T, Kv>,
-                {dim3(static_cast<unsigned>(call.qkv.shape[0]), blocks), kWarps * 32}, stream, arguments,
-                call.k_plane.as<Kv>(), call.v_plane.as<Kv>(), geometry);
+  return launch(
+      "rope_append", rope_append_kernel<T, Kv>,
+      {dim3(static_cast<unsigned>(call.qkv.shape[0]), blocks, static_cast<unsigned>(call.layers)), kWarps * 32}, stream,
+      arguments, call.k_plane.as<Kv>(), call.v_plane.as<Kv>(), geometry);
 }
 
 template <class T>

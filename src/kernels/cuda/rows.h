@@ -28,15 +28,16 @@ Status add_rms_norm(const TensorView& x, const TensorView& delta, const TensorVi
 
 // The rows that a fused q, k, v projection gave, and where they go.
 struct RopeAppend {
-  TensorView qkv;  // T [R, (heads + 2 kv_heads) * head_dim]; q and k are normed and rotated in place
+  TensorView qkv;  // T [R, layers * (heads + 2 kv_heads) * head_dim]; q and k are normed and rotated in place
   int heads = 0, kv_heads = 0, head_dim = 0;  // head_dim even, at most 256
-  TensorView q_norm, k_norm;                  // f32 [head_dim] (qwen3's norm per head), or both without data
+  TensorView q_norm, k_norm;                  // f32 [layers * head_dim] (qwen3's norm per head), or both without data
   float eps = 0;
   TensorView cos_sin;    // f32 [max_positions, head_dim]: head_dim/2 cosines, then head_dim/2 sines
   TensorView positions;  // device i32 [R], each below max_positions
   TensorView slots;      // device i32 [R]: page * page_size + place in the page; negative: not stored (padding row)
-  TensorView k_plane, v_plane;  // [pages, page_size, kv_heads, head_dim], T or f8_e4m3
+  TensorView k_plane, v_plane;  // [pages, page_size, kv_heads, head_dim], T or f8_e4m3; tokens may be strided
   KvScales scales;              // an f8 plane holds value / scale, saturated
+  int layers = 1;               // several, without q heads: the planes given are the first's, the others follow them
 };
 // One kernel: norm of each q and k head, half-split rotation at its position, k and v into their slots; before it, with
 // scales by page, one that writes the scales of the pages whose first token is among the rows. Reads positions,

@@ -23,8 +23,9 @@ TensorView ints(std::int32_t* data, std::int64_t count) {
 
 Result<std::unique_ptr<CudaLayers>> CudaLayers::make(const ModelConfig& config, const CudaWeights& weights, DType dtype,
                                                      std::int64_t max_rows, cuda::Linears& linears,
-                                                     cuda::PagedAttention& attention, device::Device& device) {
-  std::unique_ptr<CudaLayers> layers(new CudaLayers(config, weights, dtype, max_rows, linears, attention));
+                                                     cuda::PagedAttention& attention, device::Device& device,
+                                                     int first_plane) {
+  std::unique_ptr<CudaLayers> layers(new CudaLayers(config, weights, dtype, max_rows, linears, attention, first_plane));
   const auto allocate = [&](std::int64_t width) {
     return device.allocate(static_cast<std::size_t>(max_rows * width) * bytes_of(dtype));
   };
@@ -53,7 +54,9 @@ TensorView CudaLayers::hidden(std::int64_t rows) const { return rows_of(*hidden_
 
 Status CudaLayers::embed(const StepArrays& arrays, std::int32_t rows, const std::int32_t* samples,
                          cudaStream_t stream) {
-  LEVADA_RETURN_IF_ERROR(cuda::fill_future_ids(arrays.ids, arrays.sources, samples, rows, stream));
+  if (samples != nullptr) {
+    LEVADA_RETURN_IF_ERROR(cuda::fill_future_ids(arrays.ids, arrays.sources, samples, rows, stream));
+  }
   return cuda::embed(weights_.embedding, ints(arrays.ids, rows), hidden(rows), stream);
 }
 
@@ -86,6 +89,14 @@ Status CudaLayers::layer(int layer, const StepArrays& arrays, std::int32_t rows,
   return linears_.run(down_call(w, rows), stream);
 }
 
+TensorView heads_of(const TensorView& plane, std::int64_t kv_heads, std::int64_t head_dim) {
+  TensorView heads =
+      TensorView::of(plane.data, plane.dtype, {plane.shape[0], plane.shape[1], kv_heads, head_dim}, DeviceKind::kCuda);
+  heads.strides[0] = plane.strides[0];
+  heads.strides[1] = plane.strides[1];
+  return heads;
+}
+
 Status CudaLayers::make_expanded_pages(std::int32_t pages, std::int32_t page_size, device::Device& device) {
   const std::int64_t numbers = std::int64_t{pages} * page_size * config_.kv_heads * config_.head_dim;
   LEVADA_ASSIGN_OR_RETURN(expanded_, device.allocate(static_cast<std::size_t>(2 * numbers) * bytes_of(dtype_)));
@@ -94,9 +105,7 @@ Status CudaLayers::make_expanded_pages(std::int32_t pages, std::int32_t page_siz
 }
 
 TensorView CudaLayers::plane(int which, int layer, const PagedKvPool& pool) const {
-  const TensorView flat = pool.plane(which, layer);
-  return TensorView::of(flat.data, flat.dtype, {flat.shape[0], flat.shape[1], config_.kv_heads, config_.head_dim},
-                        DeviceKind::kCuda);
+  return heads_of(pool.plane(first_plane_ + which, layer), config_.kv_heads, config_.head_dim);
 }
 
 Status CudaLayers::attend(const TensorView& q, int layer, const StepArrays& arrays, const PagedKvPool& pool,
@@ -105,7 +114,7 @@ Status CudaLayers::attend(const TensorView& q, int layer, const StepArrays& arra
   cuda::KvScales scales = kv_scales(layer, pool);
   const float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
   if (flash == nullptr) {
-    const cuda::AttentionRows where{arrays.lengths, arrays.table_first, arrays.block_tables};
+    const cuda::AttentionRows where{arrays.lengths, arrays.table_first, arrays.block_tables, arrays.starts};
     return attention_.run(q, where, k, v, scale, attended, stream, scales);
   }
   if (scales.by_page()) {
@@ -127,8 +136,9 @@ Status CudaLayers::attend(const TensorView& q, int layer, const StepArrays& arra
 
 cuda::KvScales CudaLayers::kv_scales(int layer, const PagedKvPool& pool) const {
   const std::vector<core::KvPlane>& planes = pool.layout().planes();
-  if (planes.size() > 2) return {.k = 1, .v = 1, .page = pool.plane(2, layer)};
-  if (planes.front().scaled_by.empty()) return {};
+  const std::string& scaled_by = planes[static_cast<std::size_t>(first_plane_)].scaled_by;
+  if (scaled_by.empty()) return {};
+  if (scaled_by != "layer") return {.k = 1, .v = 1, .page = pool.plane(2, layer)};
   const LayerKvScales& own = weights_.layers[static_cast<std::size_t>(layer)].kv_scales;
   return {.k = own.k, .v = own.v, .page = {}};
 }

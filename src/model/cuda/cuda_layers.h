@@ -15,19 +15,24 @@
 
 namespace levada::model {
 
+// A pool's plane as [pages, page_size, kv_heads, head_dim]; tokens may be wider than that.
+device::TensorView heads_of(const device::TensorView& plane, std::int64_t kv_heads, std::int64_t head_dim);
+
 class CudaLayers {
  public:
-  // Of `linears` and `attention` one of each serves all CudaLayers of a model.
+  // Of `linears` and `attention` one of each serves all CudaLayers of a model. `first_plane`: of the layout's planes, the
+  // one with their keys; the next one has their values. A draft's numbers, which aren't the first, have no scales.
   static Result<std::unique_ptr<CudaLayers>> make(const ModelConfig& config, const CudaWeights& weights, DType dtype,
                                                   std::int64_t max_rows, kernels::cuda::Linears& linears,
-                                                  kernels::cuda::PagedAttention& attention, device::Device& device);
+                                                  kernels::cuda::PagedAttention& attention, device::Device& device,
+                                                  int first_plane = 0);
 
   std::int64_t max_rows() const { return max_rows_; }
   std::int64_t bytes() const;
   // T [rows, hidden] after the last launched layer.
   device::TensorView hidden(std::int64_t rows) const;
 
-  // hidden = embedding of arrays.ids, after those that the step before sampled have been filled in.
+  // hidden = embedding of arrays.ids, after those that the step before sampled have been filled in; null: all are there.
   Status embed(const StepArrays& arrays, std::int32_t rows, const std::int32_t* samples, cudaStream_t stream);
   // Room for the pages of a step's block tables as dtype, for FlashInfer over pages that have scales of their own. Without
   // it, or for steps that name more pages, `flash` must be null then.
@@ -48,18 +53,20 @@ class CudaLayers {
 
  private:
   CudaLayers(const ModelConfig& config, const CudaWeights& weights, DType dtype, std::int64_t max_rows,
-             kernels::cuda::Linears& linears, kernels::cuda::PagedAttention& attention)
+             kernels::cuda::Linears& linears, kernels::cuda::PagedAttention& attention, int first_plane)
       : config_(config),
         weights_(weights),
         dtype_(dtype),
         max_rows_(max_rows),
         linears_(linears),
-        attention_(attention) {}
+        attention_(attention),
+        first_plane_(first_plane) {}
   device::TensorView rows_of(const device::DeviceBuffer& buffer, std::int64_t rows, std::int64_t width) const;
   // What the pool's layout says the numbers of a layer's planes are multiplied by.
   kernels::cuda::KvScales kv_scales(int layer, const PagedKvPool& pool) const;
   Status attend(const device::TensorView& q, int layer, const StepArrays& arrays, const PagedKvPool& pool,
                 kernels::cuda::FlashAttention* flash, const device::TensorView& attended, cudaStream_t stream);
+  // 0: keys, 1: values.
   device::TensorView plane(int which, int layer, const PagedKvPool& pool) const;
   // The products, over the first rows of the activations.
   kernels::cuda::LinearCall qkv_call(const CudaLayerWeights& w, std::int64_t rows) const;
@@ -74,6 +81,7 @@ class CudaLayers {
   const std::int64_t max_rows_;
   kernels::cuda::Linears& linears_;
   kernels::cuda::PagedAttention& attention_;
+  const int first_plane_;
   std::unique_ptr<device::DeviceBuffer> hidden_, qkv_, attended_, activated_, normed_;
   std::int32_t expanded_pages_ = 0;
   std::unique_ptr<device::DeviceBuffer> expanded_;  // keys, then values; null without

@@ -42,7 +42,7 @@ struct CudaModelOptions {
   std::int32_t max_graph_rows = 512;  // decode steps of up to so many rows run as recorded graphs; 0: none do
   // Steps of 2 to so many rows for every request, all of them sampled (drafts being verified): recorded as graphs of
   // their own when they first come, where contexts are long. At most 8; 0: they run as decode rows.
-  std::int32_t max_verify_rows = 0;
+  std::int32_t max_verify_rows = 8;
   std::optional<DraftRoom> draft_room;        // of ModelOptions
   std::shared_ptr<const DraftOpener> drafts;  // Model::load_draft()'s checks and tensors
 };

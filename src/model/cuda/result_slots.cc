@@ -4,8 +4,8 @@ namespace levada::model {
 
 class TokensOnTheirWay final : public SampledTokens {
  public:
-  TokensOnTheirWay(std::shared_ptr<ResultSlots> slots, std::unique_ptr<ResultSlots::Slot> slot, std::size_t count)
-      : slots_(std::move(slots)), slot_(std::move(slot)), count_(count) {}
+  TokensOnTheirWay(std::shared_ptr<ResultSlots> slots, std::unique_ptr<ResultSlots::Slot> slot, ResultTokens which)
+      : slots_(std::move(slots)), slot_(std::move(slot)), which_(std::move(which)) {}
   ~TokensOnTheirWay() override {
     // Memory that a copy may still write to is not given to the next step.
     if (slot_->arrived->wait().ok()) slots_->give_back(std::move(slot_));
@@ -13,13 +13,19 @@ class TokensOnTheirWay final : public SampledTokens {
   Result<StepTokens> wait() override {
     LEVADA_RETURN_IF_ERROR(slot_->arrived->wait());
     const auto* tokens = static_cast<const std::int32_t*>(slot_->pinned->data());
-    return StepTokens{{tokens, tokens + count_}, {}};
+    StepTokens result{{tokens, tokens + which_.sampled}, {}};
+    const std::int32_t* proposed = tokens + which_.proposed_first;
+    for (const std::int32_t count : which_.wanted) {
+      result.proposed.insert(result.proposed.end(), proposed, proposed + count);
+      proposed += which_.proposed_each;
+    }
+    return result;
   }
 
  private:
   std::shared_ptr<ResultSlots> slots_;  // shared: tokens may outlive the model that sent them
   std::unique_ptr<ResultSlots::Slot> slot_;
-  std::size_t count_;
+  const ResultTokens which_;
 };
 
 Result<std::unique_ptr<ResultSlots::Slot>> ResultSlots::take() {
@@ -42,13 +48,15 @@ void ResultSlots::give_back(std::unique_ptr<Slot> slot) {
   free_.push_back(std::move(slot));
 }
 
-Result<std::unique_ptr<SampledTokens>> ResultSlots::send(const std::int32_t* tokens, std::size_t count,
+Result<std::unique_ptr<SampledTokens>> ResultSlots::send(const std::int32_t* tokens, ResultTokens which,
                                                          device::Stream& stream) {
-  LEVADA_CHECK(static_cast<std::int64_t>(count) <= max_tokens_, "as many tokens as a step can sample");
+  const std::size_t count = which.total();
+  LEVADA_CHECK(static_cast<std::int64_t>(count) <= max_tokens_, "as many tokens as a step can give");
   LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<Slot> slot, take());
   if (count > 0) LEVADA_RETURN_IF_ERROR(stream.copy(slot->pinned->data(), tokens, count * sizeof(std::int32_t)));
   LEVADA_RETURN_IF_ERROR(stream.record(*slot->arrived));
-  return std::unique_ptr<SampledTokens>(std::make_unique<TokensOnTheirWay>(shared_from_this(), std::move(slot), count));
+  return std::unique_ptr<SampledTokens>(
+      std::make_unique<TokensOnTheirWay>(shared_from_this(), std::move(slot), std::move(which)));
 }
 
 }  // namespace levada::model

@@ -66,6 +66,55 @@ template <class V, int R, class W, bool kPrefetch>
   for (int r = 0; r < R; ++r) sums[r] = V::sum4(acc[r][0], acc[r][1], acc[r][2], acc[r][3]);
 }
 
+// The same for more rows than there are registers for: V::kWideColumns of the four rows of w at a time, each read once.
+template <class V, int R, class W>
+[[gnu::always_inline]] inline void dot_wide(const float* x, std::int64_t x_stride, const FourRows<W>& w, std::int64_t k,
+                                            std::int64_t fetch_ahead, __m128 (&sums)[R]) {
+  constexpr int kColumns = V::kWideColumns;
+  alignas(64) float parts[R][4][V::kWidth];
+#pragma GCC unroll 1
+  for (int first = 0; first < 4; first += kColumns) {
+    V acc[R][kColumns];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+      for (int n = 0; n < kColumns; ++n) acc[r][n] = V::zero();
+    }
+    const auto step = [&](auto load_x, auto load_w) __attribute__((always_inline)) {
+      V wv[kColumns];
+#pragma GCC unroll 2
+      for (int n = 0; n < kColumns; ++n) wv[n] = load_w(w.row[first + n]);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const V xv = load_x(x + r * x_stride);
+#pragma GCC unroll 2
+        for (int n = 0; n < kColumns; ++n) acc[r][n] = V::fma(xv, wv[n], acc[r][n]);
+      }
+    };
+    std::int64_t i = 0;
+    for (; i + V::kWidth <= k; i += V::kWidth) {
+#pragma GCC unroll 2
+      for (int n = 0; n < kColumns; ++n) __builtin_prefetch(w.row[first + n] + i + fetch_ahead);
+      const auto load = [i](const auto* p) __attribute__((always_inline)) { return V::load(p + i); };
+      step(load, load);
+    }
+    if (i < k) {
+      const int rest = static_cast<int>(k - i);
+      const auto load = [ i, rest ](const auto* p) __attribute__((always_inline)) { return V::load_n(p + i, rest); };
+      step(load, load);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+      for (int n = 0; n < kColumns; ++n) V::store(parts[r][first + n], acc[r][n]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    sums[r] = V::sum4(V::load(parts[r][0]), V::load(parts[r][1]), V::load(parts[r][2]), V::load(parts[r][3]));
+  }
+}
+
 // Calls visit.template operator()<R>(row) for a tile of `rows` = R rows, 1 <= R <= kMax.
 template <int kMax, class Visit>
 void visit_tile(std::int64_t row, std::int64_t rows, const Visit& visit) {

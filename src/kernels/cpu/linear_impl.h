@@ -1,8 +1,9 @@
-// What: linear for one instruction set. Few rows: weights stream from memory once and are widened in the tile. Many
-// rows: a panel of weights is widened into the second-level cache, where every tile of rows meets it.
+// What: linear for one instruction set. Few rows (up to a draft's block that is verified): weights stream from memory once
+// and are widened in the tile. Many rows: a panel of weights is widened into the second-level cache, where every tile of
+// rows meets it.
 // Owner: none.
 // Thread: any, on disjoint columns.
-// Invariant: see dot_impl.h; both ways give the same bits. Included once by each avx*_table.cc, which supplies V.
+// Invariant: see dot_impl.h; all ways give the same bits. Included once by each avx*_table.cc, which supplies V.
 #pragma once
 
 #include "kernels/cpu/dot_impl.h"
@@ -13,6 +14,8 @@ namespace {
 // Floats of widened weights that a tile of rows meets one after the other: they stay in the second-level cache, the
 // rows of the tile in the first.
 constexpr std::int64_t kPanelFloats = 96 * 1024;
+// Rows that still stream weights from memory.
+constexpr int kWideRows = 8;
 
 inline std::int64_t panel_columns(std::int64_t k) {
   const std::int64_t columns = kPanelFloats / (k > 0 ? k : 1) / 4 * 4;
@@ -52,6 +55,31 @@ void linear_columns(const LinearArgs& a, const W* w, std::int64_t w_stride, std:
       a.rows, [&]<int R>(std::int64_t row) { linear_tile<V, R, W, kPrefetch>(a, w, w_stride, row, n_begin, n_end); });
 }
 
+// All R rows of x with these columns; weights come from memory once, in order.
+template <class V, int R, class W>
+[[gnu::noinline]] void linear_wide(const LinearArgs& a, const W* w, std::int64_t n_begin, std::int64_t n_end) {
+  for (std::int64_t n = n_begin; n < n_end; n += 4) {
+    __m128 sums[R];
+    dot_wide<V, R, W>(a.x, a.x_stride, four_rows(w + n * a.w_stride, a.w_stride, n_end - n), a.k, 4 * a.w_stride, sums);
+#pragma GCC unroll 8
+    for (int i = 0; i < R; ++i) store4(a.out + i * a.out_stride + n, sums[i], n_end - n, a.accumulate);
+  }
+}
+
+// The ways for rows that stream weights; false: there are more.
+template <class V, class W>
+bool linear_streamed(const LinearArgs& a, const W* w, std::int64_t n_begin, std::int64_t n_end) {
+  if (a.rows > kWideRows) return false;
+  if (a.rows <= V::kTileRows) {
+    linear_columns<V, W, true>(a, w + n_begin * a.w_stride, a.w_stride, n_begin, n_end);
+  } else {
+    visit_tile<kWideRows>(0, a.rows, [&]<int R>(std::int64_t) {
+      if constexpr (R > V::kTileRows) linear_wide<V, R, W>(a, w, n_begin, n_end);
+    });
+  }
+  return true;
+}
+
 template <class V, class W>
 void widen_row(const W* from, std::int64_t k, float* to) {
   std::int64_t i = 0;
@@ -63,9 +91,7 @@ inline std::int64_t linear_scratch(std::int64_t k) { return panel_columns(k) * k
 
 template <class V>
 void linear_of(const LinearArgs& a, const float* w, std::int64_t n_begin, std::int64_t n_end, float*) {
-  if (a.rows <= V::kTileRows) {
-    return linear_columns<V, float, true>(a, w + n_begin * a.w_stride, a.w_stride, n_begin, n_end);
-  }
+  if (linear_streamed<V>(a, w, n_begin, n_end)) return;
   const std::int64_t columns = panel_columns(a.k);
   for (std::int64_t n = n_begin; n < n_end; n += columns) {
     const std::int64_t end = n + columns < n_end ? n + columns : n_end;
@@ -75,9 +101,7 @@ void linear_of(const LinearArgs& a, const float* w, std::int64_t n_begin, std::i
 
 template <class V, class W>
 void linear_of(const LinearArgs& a, const W* w, std::int64_t n_begin, std::int64_t n_end, float* panel) {
-  if (a.rows <= V::kTileRows) {
-    return linear_columns<V, W, true>(a, w + n_begin * a.w_stride, a.w_stride, n_begin, n_end);
-  }
+  if (linear_streamed<V>(a, w, n_begin, n_end)) return;
   const std::int64_t columns = panel_columns(a.k);
   for (std::int64_t n = n_begin; n < n_end; n += columns) {
     const std::int64_t end = n + columns < n_end ? n + columns : n_end;

@@ -58,6 +58,9 @@ class Ops {
   // The same with weights as a GGUF file stores them. Tuned tables round each row of x to two bytes, in blocks of 32:
   // |error| <= sum_k |w[n, k]| * max|x of k's block| / 64516, float32 rounding apart.
   virtual void linear(const TensorView& x, const QuantMatrix& w, const TensorView& out, bool accumulate) = 0;
+  // For guesses, whose errors cost time and nothing else: tuned tables round each row of x to one byte, in blocks of 32,
+  // where w is Q8_0: |error| <= sum_k |w[n, k]| * max|x of k's block| / 253, float32 rounding apart. Else as linear().
+  virtual void linear_rough(const TensorView& x, const QuantMatrix& w, const TensorView& out, bool accumulate) = 0;
   // out[r] = w * (x[r] / sqrt(mean(x[r]^2) + eps)). f32 [R,H]; w f32 [H]; out may be x.
   virtual void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorView& out) = 0;
   // As above per head over the last dimension of x: f32 [R, heads, d], rows may be strided (qwen3's q/k norm).

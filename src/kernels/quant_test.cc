@@ -133,6 +133,35 @@ TEST_P(QuantTest, RoundingActivationsCostsAtMostHalfAStepOfEach) {
   }
 }
 
+TEST_P(QuantTest, RoughProductsCostAtMostHalfAStepOfOneByteAndDependOnTheirRowAlone) {
+  ThreadPool three(3);
+  const auto on_three = make_cpu_ops(three, GetParam()), narrow = make_cpu_ops(pool, "avx2");
+  const QuantMatrix w = random_matrix(9, kQ8_0, 50, 768);
+  const Tensor x = Tensor::random(4, DType::kF32, {19, 768}), want(DType::kF32, {19, 50}), got(DType::kF32, {19, 50});
+  ref->linear(x, w, want, false);
+  ops->linear_rough(x, w, got, false);
+  const std::vector<float> bound = weighed_magnitudes(x, w), a = values(got), b = values(want);
+  double error = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ASSERT_NEAR(a[i], b[i], bound[i] * (1.0 / 253 + 1e-6));
+    error += std::abs(a[i] - b[i]);
+  }
+  EXPECT_GT(error, 0) << "it is the rough way";
+  for (const std::int64_t rows : {1, 2, 5, 8, 9, 16}) {
+    const Tensor some(DType::kF32, {rows, 50});
+    (rows % 2 == 0 ? ops : rows == 5 ? narrow : on_three)->linear_rough(x.rows(3, rows), w, some, false);
+    ASSERT_EQ(values(some), values(got.rows(3, rows))) << rows << " rows";
+  }
+}
+
+TEST_P(QuantTest, OtherFormsThanQ8HaveNoRougherWay) {
+  const QuantMatrix w = random_matrix(9, kQ4_1, 50, 768);
+  const Tensor x = Tensor::random(4, DType::kF32, {3, 768}), want(DType::kF32, {3, 50}), got(DType::kF32, {3, 50});
+  ops->linear(x, w, want, false);
+  ops->linear_rough(x, w, got, false);
+  EXPECT_EQ(values(got), values(want));
+}
+
 TEST_P(QuantTest, ARowIsTheSameBitsAloneTogetherAndOnAnyNumberOfThreads) {
   ThreadPool three(3);
   const auto on_three = make_cpu_ops(three, GetParam());

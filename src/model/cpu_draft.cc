@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include "model/rough_matrix.h"
 #include "nn/tensor.h"
 
 namespace levada::model {
@@ -9,15 +10,22 @@ namespace {
 
 class DraftLoader {
  public:
-  DraftLoader(const DraftSource& source, DType type) : source_(source), type_(type) {}
+  DraftLoader(const DraftSource& source, bool rough) : source_(source), rough_(rough) {}
 
   // The rows of several weights, one behind the other.
-  at::Tensor matrix(std::initializer_list<std::pair<DraftWeight, std::int64_t>> parts, std::int64_t columns,
+  nn::Matrix matrix(std::initializer_list<std::pair<DraftWeight, std::int64_t>> parts, std::int64_t columns,
                     std::int64_t layer) {
-    return joined(parts, {columns}, type_, layer);
+    const bool quantised = rough_ && fits_q8_0(columns);
+    const at::Tensor whole = joined(parts, {columns}, rough_ && !quantised ? DType::kBF16 : DType::kF32, layer);
+    const nn::Matrix matrix = quantised ? to_q8_0(whole) : nn::Matrix(whole);
+    const auto* const blocks = std::get_if<std::shared_ptr<const kernels::QuantMatrix>>(&matrix);
+    bytes_ += blocks != nullptr ? (*blocks)->bytes() : static_cast<std::int64_t>(whole.nbytes());
+    return matrix;
   }
   at::Tensor vector(std::initializer_list<std::pair<DraftWeight, std::int64_t>> parts, std::int64_t layer) {
-    return joined(parts, {}, DType::kF32, layer);
+    const at::Tensor whole = joined(parts, {}, DType::kF32, layer);
+    bytes_ += static_cast<std::int64_t>(whole.nbytes());
+    return whole;
   }
   std::int64_t bytes() const { return bytes_; }
 
@@ -33,16 +41,15 @@ class DraftLoader {
       source_.read(weight, layer, 0, rows, type, whole.narrow(0, first, rows).data_ptr());
       first += rows;
     }
-    bytes_ += static_cast<std::int64_t>(whole.nbytes());
     return whole;
   }
 
   const DraftSource& source_;
-  const DType type_;
+  const bool rough_;
   std::int64_t bytes_ = 0;
 };
 
-nn::Projection one(at::Tensor matrix) { return {{std::move(matrix)}}; }
+nn::Projection one(nn::Matrix matrix) { return {{std::move(matrix)}}; }
 
 CpuDraft::Layer load_layer(DraftLoader& loader, const DraftConfig& c, std::int64_t i) {
   using W = DraftWeight;
@@ -52,9 +59,8 @@ CpuDraft::Layer load_layer(DraftLoader& loader, const DraftConfig& c, std::int64
   layer.block.post_norm = loader.vector({{W::kPostNorm, c.hidden}}, i);
   layer.block.q_norm = loader.vector({{W::kQNorm, c.head_dim}}, i);
   layer.block.k_norm = loader.vector({{W::kKNorm, c.head_dim}}, i);
-  const at::Tensor qkv = loader.matrix({{W::kQ, q}, {W::kK, kv}, {W::kV, kv}}, c.hidden, i);
-  layer.block.qkv = one(qkv);
-  layer.kv = one(qkv.narrow(0, q, 2 * kv));
+  layer.kv = one(loader.matrix({{W::kK, kv}, {W::kV, kv}}, c.hidden, i));
+  layer.block.qkv.parts = {loader.matrix({{W::kQ, q}}, c.hidden, i), layer.kv.parts.front()};
   layer.block.o = one(loader.matrix({{W::kO, c.hidden}}, q, i));
   layer.block.gate_up = one(loader.matrix({{W::kGate, c.intermediate}, {W::kUp, c.intermediate}}, c.hidden, i));
   layer.block.down = one(loader.matrix({{W::kDown, c.hidden}}, c.intermediate, i));
@@ -69,8 +75,9 @@ CpuDraft::Layer load_layer(DraftLoader& loader, const DraftConfig& c, std::int64
 
 }  // namespace
 
-CpuDraft::CpuDraft(const DraftSource& source, bool wide, std::int64_t positions) : config_(source.config()) {
-  DraftLoader loader(source, wide && source.wide() ? DType::kF32 : DType::kBF16);
+CpuDraft::CpuDraft(const DraftSource& source, bool rough, nn::Projection target_head, std::int64_t positions)
+    : head(std::move(target_head)), rough_(rough), config_(source.config()) {
+  DraftLoader loader(source, rough);
   fc = one(loader.matrix({{DraftWeight::kFc, config_.hidden}}, config_.features(), 0));
   hidden_norm = loader.vector({{DraftWeight::kHiddenNorm, config_.hidden}}, 0);
   norm = loader.vector({{DraftWeight::kNorm, config_.hidden}}, 0);

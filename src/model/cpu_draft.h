@@ -1,8 +1,9 @@
 // What: CpuDraft, a DFlash draft's weights as the CPU computes with them.
 // Owner: whoever loaded it and the model while it runs with it: a shared_ptr, because steps under way outlive a swap.
 // Thread: immutable after construction.
-// Invariant: matrices are float32 where the file's and the target's are, else bfloat16; vectors are float32. Nothing of the
-// file stays mapped.
+// Invariant: matrices are float32 where the file's and the target's are; else the draft is rough: they are Q8_0 (bfloat16
+// where a row is no multiple of 32) and activations are rounded to a byte. Vectors are float32. Nothing of the file stays
+// mapped.
 // Maths: docs/models.md, "DFlash drafts".
 #pragma once
 
@@ -21,19 +22,21 @@ class CpuDraft final : public Draft {
     bool slides = false;
   };
 
-  // Throws what torch throws. `wide`: the target's matrices are float32. `positions`: the target's context.
-  CpuDraft(const DraftSource& source, bool wide, std::int64_t positions);
+  // Throws what torch throws. `head`: the target's, as Q8_0 for a rough draft. `positions`: the target's context.
+  CpuDraft(const DraftSource& source, bool rough, nn::Projection head, std::int64_t positions);
 
   const DraftConfig& config() const override { return config_; }
   std::int64_t bytes() const override { return bytes_; }
+  bool rough() const { return rough_; }
   nn::GqaShape shape() const;
   std::int64_t kv_width() const { return config_.kv_heads * config_.head_dim; }
 
-  nn::Projection fc;
+  nn::Projection fc, head;
   at::Tensor hidden_norm, norm, cos_sin;
   std::vector<Layer> layers;
 
  private:
+  const bool rough_;
   const DraftConfig config_;
   std::int64_t bytes_ = 0;
 };

@@ -2,11 +2,14 @@
 
 #include <ATen/ops/empty.h>
 
+#include <mutex>
+
 #include "model/draft_checkpoint.h"
 #include "model/draft_runner.h"
 #include "model/host_sampling.h"
 #include "model/paged_kv_pool.h"
 #include "model/rope.h"
+#include "model/rough_matrix.h"
 #include "nn/tensor.h"
 
 namespace levada::model {
@@ -99,9 +102,10 @@ class DecoderModel final : public Model {
   Result<std::shared_ptr<const Draft>> load_draft(const std::filesystem::path& folder) override {
     LEVADA_ASSIGN_OR_RETURN(const auto source, drafts_->open(folder));
     std::shared_ptr<const Draft> draft;
-    const bool wide = parts_.info.weight_dtype == DType::kF32;
+    const bool rough = parts_.info.weight_dtype != DType::kF32 || !source->wide();
     LEVADA_RETURN_IF_ERROR(nn::guarded("loading a draft", [&] {
-      draft = std::make_shared<CpuDraft>(*source, wide, parts_.info.context_length_tokens);
+      draft = std::make_shared<CpuDraft>(*source, rough, rough ? rough_head() : weights_.head,
+                                         parts_.info.context_length_tokens);
     }));
     return draft;
   }
@@ -113,12 +117,19 @@ class DecoderModel final : public Model {
 
  private:
   friend class DecoderForward;
+  // The head as rough drafts want it, made once, by the first that comes.
+  const nn::Projection& rough_head() {
+    std::call_once(rough_head_made_, [&] {
+      for (const nn::Matrix& part : weights_.head.parts) rough_head_.parts.push_back(to_q8_0(part));
+    });
+    return rough_head_;
+  }
   // At work from now on; null: none is.
   void use(const std::shared_ptr<const Draft>& draft) {
     const auto own = std::dynamic_pointer_cast<const CpuDraft>(draft);
     LEVADA_CHECK(own != nullptr || draft == nullptr, "a draft loaded by this model");
     if (own == nullptr || (runner_ != nullptr && runner_->draft() == own)) return;
-    runner_ = std::make_unique<DraftRunner>(own, *parts_.backend, *parts_.host->ops, weights_.embedding, weights_.head);
+    runner_ = std::make_unique<DraftRunner>(own, *parts_.backend, *parts_.host->ops, weights_.embedding);
   }
   DecoderParts parts_;
   const ModelConfig& config_;
@@ -131,6 +142,8 @@ class DecoderModel final : public Model {
   at::Tensor cos_sin_;
   nn::GqaWorkspace workspace_;
   const std::shared_ptr<const DraftOpener> drafts_;
+  std::once_flag rough_head_made_;
+  nn::Projection rough_head_;
   std::unique_ptr<DraftRunner> runner_;  // of the last draft that a step was given
   bool forward_alive_ = false;
 };

@@ -32,15 +32,20 @@ void add_bias(const at::Tensor& bias, const at::Tensor& x) {
 }  // namespace
 
 DraftRunner::DraftRunner(std::shared_ptr<const CpuDraft> draft, nn::Backend& backend, kernels::Ops& ops,
-                         const nn::Projection& embedding, const nn::Projection& head)
+                         const nn::Projection& embedding)
     : draft_(std::move(draft)),
       backend_(backend),
       ops_(ops),
       embedding_(embedding),
-      head_(draft_->norm, static_cast<float>(draft_->config().norm_eps), head),
+      head_(draft_->norm, static_cast<float>(draft_->config().norm_eps), draft_->head, draft_->rough()),
       block_(draft_->shape(), backend) {
   const std::vector<std::int64_t>& ids = draft_->config().target_layer_ids;
   last_layer_ = *std::max_element(ids.begin(), ids.end());
+}
+
+void DraftRunner::linear(const at::Tensor& x, const nn::Projection& w, const at::Tensor& out, bool accumulate) {
+  if (draft_->rough()) return backend_.linear_rough(x, w, out, accumulate);
+  backend_.linear(x, w, out, accumulate);
 }
 
 void DraftRunner::begin(const core::StepPlan& plan, const kernels::PagedBatch& batch,
@@ -82,7 +87,7 @@ void DraftRunner::after_layer(std::int64_t layer, const at::Tensor& hidden) {
 void DraftRunner::write_context() {
   const DraftConfig& c = draft_->config();
   const auto eps = static_cast<float>(c.norm_eps);
-  backend_.linear(features_, draft_->fc, projected_, false);
+  linear(features_, draft_->fc, projected_, false);
   backend_.rms_norm(projected_, draft_->hidden_norm, eps, context_);
   const auto heads = [&](std::int64_t first) {
     return kv_.narrow(1, first, draft_->kv_width()).unflatten(1, {c.kv_heads, c.head_dim});
@@ -90,7 +95,7 @@ void DraftRunner::write_context() {
   const at::Tensor k = heads(0), v = heads(draft_->kv_width());
   for (std::size_t layer = 0; layer < draft_->layers.size(); ++layer) {
     const CpuDraft::Layer& w = draft_->layers[layer];
-    backend_.linear(context_, w.kv, kv_, false);
+    linear(context_, w.kv, kv_, false);
     add_bias(w.kv_bias, kv_);
     backend_.rms_norm_heads(k, w.block.k_norm, eps);
     backend_.rope(*inputs_, k);
@@ -104,20 +109,20 @@ void DraftRunner::run_layer(std::size_t layer, const nn::StepInputs& writes, con
   const auto eps = static_cast<float>(draft_->config().norm_eps);
   const float scale = 1.0f / std::sqrt(static_cast<float>(draft_->config().head_dim));
   backend_.rms_norm(block_.hidden, w.block.input_norm, eps, block_.normed);
-  backend_.linear(block_.normed, w.block.qkv, block_.qkv, false);
+  linear(block_.normed, w.block.qkv, block_.qkv, false);
   add_bias(w.qkv_bias, block_.qkv);
   backend_.rms_norm_heads(block_.q, w.block.q_norm, eps);
   backend_.rms_norm_heads(block_.k, w.block.k_norm, eps);
   backend_.rope(writes, block_.rotated);
   backend_.write_kv(writes, block_.k, block_.v, planes_[layer].k, planes_[layer].v);
   backend_.paged_attention(reads, block_.q, planes_[layer].k, planes_[layer].v, scale, block_.attended_heads);
-  backend_.linear(block_.attended, w.block.o, block_.hidden, true);
+  linear(block_.attended, w.block.o, block_.hidden, true);
   add_bias(w.o_bias, block_.hidden);
 
   backend_.rms_norm(block_.hidden, w.block.post_norm, eps, block_.normed);
-  backend_.linear(block_.normed, w.block.gate_up, block_.gate_up, false);
+  linear(block_.normed, w.block.gate_up, block_.gate_up, false);
   backend_.silu_mul(block_.gate_up, block_.activated);
-  backend_.linear(block_.activated, w.block.down, block_.hidden, true);
+  linear(block_.activated, w.block.down, block_.hidden, true);
 }
 
 std::vector<core::Token> DraftRunner::propose(const core::StepPlan& plan, std::span<const core::Token> sampled) {

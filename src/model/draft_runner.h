@@ -19,9 +19,9 @@ struct DraftLayerPlanes {
 
 class DraftRunner {
  public:
-  // `embedding`, `head`: the target's. `backend` and `ops` outlive the runner.
+  // `embedding`: the target's. `backend` and `ops` outlive the runner.
   DraftRunner(std::shared_ptr<const CpuDraft> draft, nn::Backend& backend, kernels::Ops& ops,
-              const nn::Projection& embedding, const nn::Projection& head);
+              const nn::Projection& embedding);
 
   const std::shared_ptr<const CpuDraft>& draft() const { return draft_; }
   // A step begins: its rows, which `plan` and `batch` describe until it ends, and where their context goes.
@@ -32,6 +32,7 @@ class DraftRunner {
   std::vector<core::Token> propose(const core::StepPlan& plan, std::span<const core::Token> sampled);
 
  private:
+  void linear(const at::Tensor& x, const nn::Projection& w, const at::Tensor& out, bool accumulate);
   void write_context();
   void run_layer(std::size_t layer, const nn::StepInputs& writes, const nn::StepInputs& reads);
   std::vector<core::Token> guesses(std::span<const std::int32_t> rows);

@@ -57,6 +57,8 @@ class Backend {
   virtual void embed(const StepInputs& inputs, const Projection& table, const at::Tensor& out) = 0;
   // out = x w^T, added to out if accumulate. x [R, in], out [R, sum of parts].
   virtual void linear(const at::Tensor& x, const Projection& w, const at::Tensor& out, bool accumulate) = 0;
+  // The same where errors cost time and nothing else: see kernels::Ops::linear_rough().
+  virtual void linear_rough(const at::Tensor& x, const Projection& w, const at::Tensor& out, bool accumulate) = 0;
   virtual void rms_norm(const at::Tensor& x, const at::Tensor& w, float eps, const at::Tensor& out) = 0;
   // In place, per head: x [R, heads, d].
   virtual void rms_norm_heads(const at::Tensor& x, const at::Tensor& w, float eps) = 0;

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <type_traits>
 
 #include "nn/backend.h"
 #include "nn/tensor.h"
@@ -38,14 +39,18 @@ class CpuBackend final : public Backend {
     std::visit([&](const auto& matrix) { ops_.embed(operand(matrix), ids, view(out)); }, table.parts.front());
   }
   void linear(const at::Tensor& x, const Projection& w, const at::Tensor& out, bool accumulate) override {
-    const device::TensorView rows = view(x);
-    device::TensorView columns = view(out);
-    const auto compute = [&](const auto& matrix) {
-      columns.shape[1] = rows_of(matrix);
-      ops_.linear(rows, operand(matrix), columns, accumulate);
-      columns.data = columns.as<float>() + columns.shape[1];
-    };
-    for (const Matrix& part : w.parts) std::visit(compute, part);
+    each_part(w, out, [&](const auto& matrix, const device::TensorView& columns) {
+      ops_.linear(view(x), operand(matrix), columns, accumulate);
+    });
+  }
+  void linear_rough(const at::Tensor& x, const Projection& w, const at::Tensor& out, bool accumulate) override {
+    each_part(w, out, [&](const auto& matrix, const device::TensorView& columns) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(matrix)>, at::Tensor>) {
+        ops_.linear(view(x), operand(matrix), columns, accumulate);
+      } else {
+        ops_.linear_rough(view(x), operand(matrix), columns, accumulate);
+      }
+    });
   }
   void rms_norm(const at::Tensor& x, const at::Tensor& w, float eps, const at::Tensor& out) override {
     ops_.rms_norm(view(x), view(w), eps, view(out));
@@ -75,6 +80,21 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  // Every matrix of w with its columns of out.
+  template <class Compute>
+  static void each_part(const Projection& w, const at::Tensor& out, const Compute& compute) {
+    device::TensorView columns = view(out);
+    for (const Matrix& part : w.parts) {
+      std::visit(
+          [&](const auto& matrix) {
+            columns.shape[1] = rows_of(matrix);
+            compute(matrix, columns);
+            columns.data = columns.as<float>() + columns.shape[1];
+          },
+          part);
+    }
+  }
+
   kernels::Ops& ops_;
 };
 

@@ -18,8 +18,8 @@ at::Tensor first_rows(at::Tensor& memory, std::int64_t rows, std::int64_t width,
 
 }  // namespace
 
-LmHead::LmHead(at::Tensor norm, float eps, Projection output)
-    : norm_(std::move(norm)), eps_(eps), output_(std::move(output)) {}
+LmHead::LmHead(at::Tensor norm, float eps, Projection output, bool rough)
+    : norm_(std::move(norm)), eps_(eps), output_(std::move(output)), rough_(rough) {}
 
 at::Tensor LmHead::normed(Backend& backend, const at::Tensor& hidden) {
   const at::Tensor normed = first_rows(normed_, hidden.size(0), hidden.size(1), hidden.options());
@@ -35,7 +35,11 @@ at::Tensor LmHead::logits(Backend& backend, const at::Tensor& hidden, std::span<
   const at::Tensor logits = first_rows(logits_, count, output_.out_features(), options);
   backend.gather_rows(hidden, rows, gathered);
   backend.rms_norm(gathered, norm_, eps_, normed);
-  backend.linear(normed, output_, logits, false);
+  if (rough_) {
+    backend.linear_rough(normed, output_, logits, false);
+  } else {
+    backend.linear(normed, output_, logits, false);
+  }
   if (backend.place().is_cpu() && backend.activation_type() == at::kFloat) return logits;
   const at::Tensor host = first_rows(host_, count, output_.out_features(), at::TensorOptions().dtype(at::kFloat));
   host.copy_(logits.to(at::kFloat));

@@ -10,7 +10,8 @@ namespace levada::nn {
 
 class LmHead {
  public:
-  LmHead(at::Tensor norm, float eps, Projection output);
+  // `rough`: its logits are for guesses, see Backend::linear_rough().
+  LmHead(at::Tensor norm, float eps, Projection output, bool rough = false);
   // `hidden` after the final norm, valid until the next call of either method.
   at::Tensor normed(Backend& backend, const at::Tensor& hidden);
   // [rows.size(), vocabulary], valid until the next call.
@@ -20,6 +21,7 @@ class LmHead {
   at::Tensor norm_;
   float eps_;
   Projection output_;
+  bool rough_;
   at::Tensor gathered_, normed_, logits_, host_;
 };
 

@@ -48,6 +48,9 @@ class TorchBackend final : public Backend {
       column += part.size(0);
     }
   }
+  void linear_rough(const at::Tensor& x, const Projection& w, const at::Tensor& out, bool accumulate) override {
+    linear(x, w, out, accumulate);
+  }
   void rms_norm(const at::Tensor& x, const at::Tensor& w, float eps, const at::Tensor& out) override {
     out.copy_(at::rms_norm(x, {x.size(1)}, w, eps));
   }

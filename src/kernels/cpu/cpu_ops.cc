@@ -51,6 +51,15 @@ void CpuOps::linear(const TensorView& x, const TensorView& w, const TensorView& 
 }
 
 void CpuOps::linear(const TensorView& x, const QuantMatrix& w, const TensorView& out, bool accumulate) {
+  quant_linear(x, w, out, accumulate, false);
+}
+
+void CpuOps::linear_rough(const TensorView& x, const QuantMatrix& w, const TensorView& out, bool accumulate) {
+  quant_linear(x, w, out, accumulate, w.format() == QuantFormat::kQ8_0);
+}
+
+void CpuOps::quant_linear(const TensorView& x, const QuantMatrix& w, const TensorView& out, bool accumulate,
+                          bool rough) {
   if (quant_ == nullptr) return RefOps(pool_).linear(x, w, out, accumulate);
   check_linear(x, w, out);
   const std::int64_t rows = x.shape[0], k = w.columns(), blocks = k / 32;
@@ -75,7 +84,8 @@ void CpuOps::linear(const TensorView& x, const QuantMatrix& w, const TensorView&
   const std::int64_t panels = (args.n + QuantMatrix::kPanelRows - 1) / QuantMatrix::kPanelRows;
   pool_.parallel_for(panels, grain_of(rows * k * QuantMatrix::kPanelRows / 4, 1, kStreamedPerTask),
                      [&](std::int64_t begin, std::int64_t end) {
-                       quant_->linear(args, begin, end, thread_scratch(quant_->scratch(k)));
+                       const auto compute = rough ? quant_->linear_rough : quant_->linear;
+                       compute(args, begin, end, thread_scratch(quant_->scratch(k)));
                      });
 }
 

@@ -23,6 +23,7 @@ class CpuOps final : public Ops {
   std::string quant_name() const override { return quant_ != nullptr ? quant_->name : "ref"; }
   void linear(const TensorView& x, const TensorView& w, const TensorView& out, bool accumulate) override;
   void linear(const TensorView& x, const QuantMatrix& w, const TensorView& out, bool accumulate) override;
+  void linear_rough(const TensorView& x, const QuantMatrix& w, const TensorView& out, bool accumulate) override;
   void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorView& out) override;
   void rms_norm_heads(const TensorView& x, const TensorView& w, float eps) override;
   void rope(const TensorView& x, const TensorView& cos_sin, std::span<const std::int32_t> positions) override;
@@ -37,6 +38,7 @@ class CpuOps final : public Ops {
 
  private:
   void norm(const NormArgs& args, std::int64_t rows);
+  void quant_linear(const TensorView& x, const QuantMatrix& w, const TensorView& out, bool accumulate, bool rough);
 
   ThreadPool& pool_;
   const KernelTable& table_;

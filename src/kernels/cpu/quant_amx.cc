@@ -230,6 +230,10 @@ void amx_linear(const QuantArgs& a, std::int64_t begin, std::int64_t end, float*
   kAvx512QuantTable.linear(rest, begin, end, scratch);
 }
 
+void amx_linear_rough(const QuantArgs& a, std::int64_t begin, std::int64_t end, float* scratch) {
+  kAvx512QuantTable.linear_rough(a, begin, end, scratch);
+}
+
 }  // namespace
 
 bool request_amx_tiles() {
@@ -238,7 +242,10 @@ bool request_amx_tiles() {
 }
 
 extern const QuantTable kAmxQuantTable;
-const QuantTable kAmxQuantTable = {
-    .name = "amx-int8 and avx512-vnni", .round = amx_round, .scratch = amx_scratch, .linear = amx_linear};
+const QuantTable kAmxQuantTable = {.name = "amx-int8 and avx512-vnni",
+                                   .round = amx_round,
+                                   .scratch = amx_scratch,
+                                   .linear = amx_linear,
+                                   .linear_rough = amx_linear_rough};
 
 }  // namespace levada::kernels

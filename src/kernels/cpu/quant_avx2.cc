@@ -11,7 +11,7 @@ struct Avx2 {
   using F = __m256;
   static constexpr int kLanes = 8;
   // Rows of a tile whose sums fit the registers.
-  static constexpr int kRows = 2, kRowsQ4_K = 2, kRowsQ6_K = 1;
+  static constexpr int kRows = 2, kRowsQ4_K = 2, kRowsQ6_K = 1, kRowsRough = 4;
   static constexpr int kSignedBias = 0;
   // Products with nibbles are summed in 16 bits: eight pairs of at most 2 * 15 * 127.
   static constexpr bool kShortNibbles = true;
@@ -82,7 +82,10 @@ struct Avx2 {
 }  // namespace
 
 extern const QuantTable kAvx2QuantTable;
-const QuantTable kAvx2QuantTable = {
-    .name = "avx2", .round = round_row, .scratch = no_scratch, .linear = quant_linear<Avx2>};
+const QuantTable kAvx2QuantTable = {.name = "avx2",
+                                    .round = round_row,
+                                    .scratch = no_scratch,
+                                    .linear = quant_linear<Avx2>,
+                                    .linear_rough = quant_linear_rough<Avx2>};
 
 }  // namespace levada::kernels

@@ -11,7 +11,7 @@ struct Vnni512 {
   using F = __m512;
   static constexpr int kLanes = 16;
   // Rows of a tile whose sums fit the registers.
-  static constexpr int kRows = 8, kRowsQ4_K = 4, kRowsQ6_K = 2;
+  static constexpr int kRows = 8, kRowsQ4_K = 4, kRowsQ6_K = 2, kRowsRough = 8;
   static constexpr bool kShortNibbles = false;
   static constexpr int kSignedBias = 128;  // vpdpbusd takes its first factor unsigned
 
@@ -109,7 +109,10 @@ void round_row_512(const float* x, std::int64_t k, RoundedBlock* out) {
 }  // namespace
 
 extern const QuantTable kAvx512QuantTable;
-const QuantTable kAvx512QuantTable = {
-    .name = "avx512-vnni", .round = round_row_512, .scratch = no_scratch, .linear = quant_linear<Vnni512>};
+const QuantTable kAvx512QuantTable = {.name = "avx512-vnni",
+                                      .round = round_row_512,
+                                      .scratch = no_scratch,
+                                      .linear = quant_linear<Vnni512>,
+                                      .linear_rough = quant_linear_rough<Vnni512>};
 
 }  // namespace levada::kernels

@@ -119,6 +119,28 @@ LEVADA_HOT void q8_0_block(const Tile<Q, R>& tile, const std::byte* w, std::int6
   tile.add(dots, 0, Q::halves(w + 2 * c));
 }
 
+// With the first digit alone.
+template <class Q, int R>
+LEVADA_HOT void rough_q8_0_block(const Tile<Q, R>& tile, const std::byte* w, std::int64_t c) {
+  typename Q::I dots[R];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const auto& sum = tile.block(r).sum[0];
+    dots[r] = Q::set_int(Q::kSignedBias == 0 ? 0 : -Q::kSignedBias * (sum[0] + sum[1]));
+  }
+#pragma GCC unroll 8
+  for (int j = 0; j < 8; ++j) {
+    const typename Q::I quants = Q::load_signed(w + 32 + 64 * j + 4 * c);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) dots[r] = Q::dot_signed(dots[r], quants, tile.block(r).digit[0] + 4 * j);
+  }
+  const typename Q::F d = Q::halves(w + 2 * c);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    tile.acc[r] = Q::fma(Q::to_float(dots[r]), Q::mul(d, Q::set(kDigitBase * tile.block(r).scale)), tile.acc[r]);
+  }
+}
+
 // The 6-bit scale and minimum of group g: twelve bytes of each row (docs/formats/gguf.md).
 template <class Q>
 LEVADA_HOT typename Q::I q4_k_scale(const std::byte* packed, int g) {
@@ -231,7 +253,7 @@ LEVADA_HOT void fetch_ahead(const std::byte* w, const std::byte* end) {
 }
 
 // R rows from `row` on with one panel; those up to `end` come next.
-template <class Q, QuantFormat kFormat, int R>
+template <class Q, QuantFormat kFormat, int R, bool kRough>
 [[gnu::noinline]] void quant_tile(const QuantArgs& a, std::int64_t panel, std::int64_t end, std::int64_t row) {
   constexpr std::int64_t kElements = Shape<kFormat>::kElements, kBytes = Shape<kFormat>::kBytes;
   const std::int64_t blocks = a.k / kElements, x_stride = a.k / 32;
@@ -247,7 +269,11 @@ template <class Q, QuantFormat kFormat, int R>
     Tile<Q, R> tile{a.x + row * x_stride, x_stride, acc};
     for (std::int64_t b = 0; b < blocks; ++b, w += kBytes, tile.x += kElements / 32) {
       fetch_ahead<kBytes>(w, fetched);
-      add_block<Q, kFormat, R>(tile, w, c);
+      if constexpr (kRough) {
+        rough_q8_0_block<Q, R>(tile, w, c);
+      } else {
+        add_block<Q, kFormat, R>(tile, w, c);
+      }
     }
     fetched = nullptr;
     const std::int64_t valid = a.n - column < Q::kLanes ? a.n - column : Q::kLanes;
@@ -258,15 +284,15 @@ template <class Q, QuantFormat kFormat, int R>
   }
 }
 
-template <class Q, QuantFormat kFormat, int R>
+template <class Q, QuantFormat kFormat, int R, bool kRough>
 void rows_of_panels(const QuantArgs& a, std::int64_t begin, std::int64_t end, std::int64_t row, std::int64_t rows) {
   if constexpr (R > 1) {
-    if (rows < R) return rows_of_panels<Q, kFormat, R - 1>(a, begin, end, row, rows);
+    if (rows < R) return rows_of_panels<Q, kFormat, R - 1, kRough>(a, begin, end, row, rows);
   }
-  for (std::int64_t panel = begin; panel < end; ++panel) quant_tile<Q, kFormat, R>(a, panel, end, row);
+  for (std::int64_t panel = begin; panel < end; ++panel) quant_tile<Q, kFormat, R, kRough>(a, panel, end, row);
 }
 
-template <class Q, QuantFormat kFormat, int kRows>
+template <class Q, QuantFormat kFormat, int kRows, bool kRough = false>
 void quant_linear_of(const QuantArgs& a, std::int64_t begin, std::int64_t end) {
   const std::int64_t fit = kCachedPanels / a.panel_bytes > 0 ? kCachedPanels / a.panel_bytes : 1;
   const std::int64_t together = a.rows > kRows ? fit : end - begin;
@@ -274,7 +300,7 @@ void quant_linear_of(const QuantArgs& a, std::int64_t begin, std::int64_t end) {
     const std::int64_t last = first + together < end ? first + together : end;
     for (std::int64_t row = 0; row < a.rows; row += kRows) {
       const std::int64_t rows = a.rows - row < kRows ? a.rows - row : kRows;
-      rows_of_panels<Q, kFormat, kRows>(a, first, last, row, rows);
+      rows_of_panels<Q, kFormat, kRows, kRough>(a, first, last, row, rows);
     }
   }
 }
@@ -291,6 +317,11 @@ void quant_linear(const QuantArgs& a, std::int64_t begin, std::int64_t end, floa
     case kQ4_K: return quant_linear_of<Q, kQ4_K, Q::kRowsQ4_K>(a, begin, end);
     case kQ6_K: return quant_linear_of<Q, kQ6_K, Q::kRowsQ6_K>(a, begin, end);
   }
+}
+
+template <class Q>
+void quant_linear_rough(const QuantArgs& a, std::int64_t begin, std::int64_t end, float*) {
+  quant_linear_of<Q, QuantFormat::kQ8_0, Q::kRowsRough, true>(a, begin, end);
 }
 
 // Magnitudes are compared as integers, which order like the floats they are the bits of.

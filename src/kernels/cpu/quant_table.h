@@ -44,6 +44,8 @@ struct QuantTable {
   std::int64_t (*scratch)(std::int64_t k);
   // Panels [begin, end): output columns [16 begin, min(16 end, n)) of all rows.
   void (*linear)(const QuantArgs&, std::int64_t begin, std::int64_t end, float* scratch);
+  // The same with the first digits of the activations alone. Q8_0 only.
+  void (*linear_rough)(const QuantArgs&, std::int64_t begin, std::int64_t end, float* scratch);
 };
 
 // nullptr when this CPU or its operating system lacks the instructions (AVX2, FMA, F16C; AVX-512 with VNNI; those and AMX).

@@ -17,6 +17,9 @@ class RefOps final : public Ops {
   std::string quant_name() const override { return "ref"; }
   void linear(const TensorView& x, const TensorView& w, const TensorView& out, bool accumulate) override;
   void linear(const TensorView& x, const QuantMatrix& w, const TensorView& out, bool accumulate) override;
+  void linear_rough(const TensorView& x, const QuantMatrix& w, const TensorView& out, bool accumulate) override {
+    linear(x, w, out, accumulate);
+  }
   void rms_norm(const TensorView& x, const TensorView& w, float eps, const TensorView& out) override;
   void rms_norm_heads(const TensorView& x, const TensorView& w, float eps) override;
   void rope(const TensorView& x, const TensorView& cos_sin, std::span<const std::int32_t> positions) override;

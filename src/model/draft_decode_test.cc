@@ -42,6 +42,7 @@ class DraftDecode : public testing::Test {
       }
     }
   }
+  void expect_same_guesses_alone_and_together();
   // Speculates until `count` tokens follow the prompt, whose first step has run.
   void speculate(Bench& bench, Sequence& sequence, StepTokens& last, std::size_t count,
                  const std::shared_ptr<const Draft>& draft) const {
@@ -119,7 +120,7 @@ TEST_F(DraftDecode, AfterRejectionsTheContextOfWhatWasCommittedIsThatOfAFreshRun
 }
 
 // One step holds: [a verifies and proposes][b prefills in part, proposes nothing][c decodes and proposes two][d proposes]
-TEST_F(DraftDecode, GuessesAreTheSameAloneAndBesideOthers) {
+void DraftDecode::expect_same_guesses_alone_and_together() {
   const std::vector<core::Token> ids = tokens("out.sequence", 55);
   const auto part = [&](int first, int count) {
     return std::vector<core::Token>(ids.begin() + first, ids.begin() + first + count);
@@ -158,6 +159,30 @@ TEST_F(DraftDecode, GuessesAreTheSameAloneAndBesideOthers) {
           << "request " << i << " position " << p;
     }
   }
+}
+
+TEST_F(DraftDecode, GuessesAreTheSameAloneAndBesideOthers) { expect_same_guesses_alone_and_together(); }
+
+TEST_F(DraftDecode, GuessesOfARoughDraftAreTheSameAloneAndBesideOthers) {
+  folders.store_as_bfloat();
+  expect_same_guesses_alone_and_together();
+}
+
+// Q8_0 and a byte for each activation: where the oracle's draft is sure, the guess is the same.
+TEST_F(DraftDecode, ARoughDraftMostlyGuessesAsTheOraclesDoes) {
+  folders.store_as_bfloat();
+  const std::vector<std::int64_t> starts = integers("out.starts"), blocks = integers("out.blocks");
+  const std::vector<core::Token> ids = tokens("out.sequence", 55);
+  Bench bench(folders.target(), folders.options(), *device);
+  const auto draft = load(bench);
+  int same = 0, all = 0;
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    Sequence sequence = bench.sequence({ids.begin(), ids.begin() + starts[i]}, 8);
+    const StepTokens step = run_slice(bench, sequence, {static_cast<std::int32_t>(starts[i]), 0, 3}, draft);
+    for (std::size_t o = 0; o < 3; ++o, ++all) same += step.proposed[o] == blocks[i * 4 + 1 + o] ? 1 : 0;
+    bench.give_back(sequence);
+  }
+  EXPECT_GE(same, all * 9 / 10) << same << " of " << all;
 }
 
 TEST_F(DraftDecode, APromptWhosePagesAreSharedGetsTheSameGuesses) {

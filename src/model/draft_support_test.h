@@ -56,6 +56,17 @@ class DraftFolders {
     std::ofstream(draft_.path() / "config.json") << draft_config_json(config);
     write_safetensors(draft_.path() / "model.safetensors", tensors);
   }
+  // Every tensor as bfloat16: cut, not rounded.
+  void store_as_bfloat() {
+    for (auto& [name, tensor] : tensors) {
+      std::string halves;
+      for (std::size_t i = 0; i < tensor.bytes.size(); i += 4) halves += tensor.bytes.substr(i + 2, 2);
+      tensor.bytes = halves;
+      tensor.dtype = "BF16";
+    }
+    config.dtype = "bfloat16";
+    write();
+  }
   // Room for this draft, and then some in every direction.
   ModelOptions options(std::int32_t page_size = 4) const {
     ModelOptions options = in_float32(page_size);

@@ -2,7 +2,6 @@
 // Owner: pure functions.
 // Thread: any.
 // Invariant: the file is a whole PNG or isn't written.
-// Digits and letters are drawn from a 5x7 raster of our own: a picture needs no font to be found.
 #pragma once
 
 #include <map>

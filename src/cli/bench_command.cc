@@ -19,6 +19,8 @@
 #include "bench/registry_bench.h"
 #include "bench/sampling_bench.h"
 #include "bench/sched_bench.h"
+#include "bench/spec_bench.h"
+#include "bench/spec_prompts.h"
 #include "bench/store_bench.h"
 #include "bench/train_bench.h"
 #include "cli/command.h"
@@ -30,7 +32,7 @@ namespace levada::cli {
 namespace {
 
 const std::string kNames =
-    "radix, sched, sampling, admission, grammar, decode, http, serving, store, nvlink-arena, registry, train, "
+    "radix, sched, sampling, admission, grammar, decode, spec, http, serving, store, nvlink-arena, registry, train, "
     "cuda-smollm2, "
     "cuda-qwen3-8b";
 
@@ -39,7 +41,8 @@ struct Options {
   double scale = 1.0;
   engine::Options engine;
   bench::LoadOptions load;
-  std::string request_list;
+  std::string request_list, prompts, plot;
+  std::int64_t batch = 0, new_tokens = 96;
 };
 
 void describe(OptionTable& table, Options& options) {
@@ -48,6 +51,12 @@ void describe(OptionTable& table, Options& options) {
   table.add("scale", &options.scale, "multiplies the number of samples").range(0.001, 1000);
   table.add("request_list", &options.request_list,
             "admission: a file with one request a line, {\"cached\", \"extend\", \"max_new\"}; prints its rounds");
+  table.add("draft", &options.engine.speculative_draft_model_path, "spec: folder of a DFlash draft to measure, too");
+  table.add("prompts", &options.prompts,
+            "spec: a file with one user's message a line, or {\"messages\": …}; default: some of our own");
+  table.add("batch", &options.batch, "spec: requests at once; 0: 1, then 4, then 16").range(0, 64);
+  table.add("new_tokens", &options.new_tokens, "spec: of an answer, at most").range(2, 100'000);
+  table.add("plot", &options.plot, "spec: file for a picture of speedups and acceptance");
   bench::describe(table, options.load);
   engine::describe(table, options.engine);  // what `decode` runs on, and whose tokenizer `sched` uses
 }
@@ -59,6 +68,24 @@ Result<std::vector<bench::Case>> run_http(const Options& options) {
   LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<text::ChatTemplate> chat_template,
                           text::ChatTemplate::parse(tokenizer->chat_template()));
   return bench::run_http_bench(options.scale, *tokenizer, *chat_template);
+}
+
+Result<std::vector<bench::Case>> run_spec(const Options& options) {
+  LEVADA_ASSIGN_OR_RETURN(const std::filesystem::path model, locate_model(options.engine.model_path));
+  LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer, open_tokenizer(model, options.engine));
+  bench::SpecBench spec;
+  spec.draft = options.engine.speculative_draft_model_path;
+  spec.scale = options.scale;
+  spec.new_tokens = static_cast<std::int32_t>(options.new_tokens);
+  if (options.batch > 0) spec.batches = {static_cast<std::int32_t>(options.batch)};
+  LEVADA_ASSIGN_OR_RETURN(spec.prompts, bench::chat_prompts(options.prompts, *tokenizer));
+  spec.repeating = bench::repeating_prompts(*tokenizer);
+  if (tokenizer->eos()) spec.eos = {*tokenizer->eos()};
+  LEVADA_ASSIGN_OR_RETURN(Engine engine, open_engine(options.engine));
+  LEVADA_ASSIGN_OR_RETURN(std::vector<bench::Case> cases,
+                          bench::run_spec_bench(std::move(engine.model), std::move(engine.pool), spec));
+  if (!options.plot.empty()) LEVADA_RETURN_IF_ERROR(bench::write_spec_chart(options.plot, cases));
+  return cases;
 }
 
 Result<std::vector<bench::Case>> run(const std::string& name, const Options& options) {
@@ -91,6 +118,7 @@ Result<std::vector<bench::Case>> run(const std::string& name, const Options& opt
     }
     return bench::run_cuda_bench(name.substr(5), options.scale, tokenizer.get());
   }
+  if (name == "spec") return run_spec(options);
   if (name == "decode") {
     LEVADA_ASSIGN_OR_RETURN(Engine engine, open_engine(options.engine));
     return bench::run_decode_bench(std::move(engine.model), std::move(engine.pool), options.scale);

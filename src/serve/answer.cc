@@ -33,7 +33,9 @@ Emission Answer::on_delta(std::size_t member, const core::OutputDelta& delta, st
     --unfinished_;
   }
   Emission emission = phrase_delta(member, delta);
-  if (emission.end && wants_ids_) emission.answer_ids = folds_.front().token_ids;
+  if (emission.end && wants_ids_) {
+    for (const AnswerFold& fold : folds_) emission.answer_ids.push_back(fold.token_ids);
+  }
   return emission;
 }
 

@@ -23,8 +23,8 @@ struct Emission {
   bool stream = false;  // with a status: the start of a stream
   bool end = false;     // nothing follows
   std::string bytes;
-  Status failure;                       // not ok: bytes say so
-  std::vector<core::Token> answer_ids;  // of the first member, with the end, if the call wants them
+  Status failure;                                    // not ok: bytes say so
+  std::vector<std::vector<core::Token>> answer_ids;  // of every member, with the end, if the call wants them
 };
 
 class Answer {

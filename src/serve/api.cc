@@ -66,7 +66,7 @@ struct Api::Parts {
                                            : std::make_unique<CaptureCalls>(*ground.capture, calls, ground.server)),
         intake(ground.server),
         generation(model, intake, calls, ground.clock, ground.capture == nullptr ? nullptr : &ground.capture->terms,
-                   captures.get()),
+                   captures.get(), ground.samples),
         text(model, intake),
         info(model, std::move(facts), ground.scheduler, ground.metrics, unix_s),
         admin(ground.scheduler, calls, intake, ground.server, ground.clock),

@@ -15,6 +15,7 @@
 #include "serve/capture_calls.h"
 #include "serve/draft_control.h"
 #include "serve/info_routes.h"
+#include "serve/live_samples.h"
 #include "serve/options.h"
 #include "serve/outbox.h"
 #include "text/chat_template.h"
@@ -42,6 +43,7 @@ class Api {
     Metrics& metrics;
     const CaptureGround* capture = nullptr;  // null: this server doesn't capture
     DraftControl* drafts = nullptr;          // null: it takes no drafts
+    LiveSamples* samples = nullptr;          // null: no live traffic is kept
   };
 
   Api(const Options& options, const ServedModel& model, ServerFacts facts, const Ground& ground);

@@ -140,7 +140,8 @@ class ChainModel final : public core::StepExecutor {
 
 class Site {
  public:
-  explicit Site(Options options = {}, sched::Options sched_options = {}, DraftControl* drafts = nullptr) {
+  explicit Site(Options options = {}, sched::Options sched_options = {}, DraftControl* drafts = nullptr,
+                LiveSamples* samples = nullptr) {
     options.port = 0;
     const http::ServerOptions http_options = serve::http_options(options);
     server_ = http::Server::listen(http_options, metrics_).value();
@@ -159,8 +160,9 @@ class Site {
     describe(table, options);
     facts.arguments = arguments_of(table);
     facts.kernels_backend = "chain";
-    api_ = std::make_unique<Api>(options, served, std::move(facts),
-                                 Api::Ground{*server_, *outbox_, *scheduler_, clock_, metrics_, nullptr, drafts});
+    api_ =
+        std::make_unique<Api>(options, served, std::move(facts),
+                              Api::Ground{*server_, *outbox_, *scheduler_, clock_, metrics_, nullptr, drafts, samples});
   }
 
   // The chains must be set before.

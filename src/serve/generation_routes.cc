@@ -1,5 +1,7 @@
 #include "serve/generation_routes.h"
 
+#include <algorithm>
+
 #include "base/random.h"
 #include "serve/chat_adapter.h"
 #include "serve/request_parser.h"
@@ -30,6 +32,15 @@ bool may_compile(std::string_view body) {
     if (body.find(field) != std::string_view::npos) return true;
   }
   return false;
+}
+
+// Conversations as the model would have them by itself: one answer each, not forced into a form, whose client doesn't mind.
+bool may_be_kept(const http::Request& request, const CallSpec& call) {
+  const auto no = request.headers.find("x-levada-no-capture");
+  if (no != request.headers.end() && no->second != "0") return false;
+  return call.choices == 1 && std::all_of(call.members.begin(), call.members.end(), [](const Member& member) {
+           return member.request.guide == nullptr && member.request.hidden == core::HiddenWish::kNone;
+         });
 }
 
 // Adds a capture's result to the last bytes of an answer.
@@ -97,6 +108,7 @@ Result<GenerationRoutes::Parsed> GenerationRoutes::parse(Dialect dialect, simdjs
   LEVADA_ASSIGN_OR_RETURN(parsed.call, parse_call());
   LEVADA_RETURN_IF_ERROR(check_wishes(parsed.call));
   if (dialect == Dialect::kEmbedding) return parsed;
+  parsed.sampled = samples_ != nullptr && may_be_kept(request, parsed.call) && samples_->wants();
   if (dialect == Dialect::kGenerate) {
     LEVADA_ASSIGN_OR_RETURN(parsed.capture,
                             read_captures(terms_, http::bearer_token(request), body, parsed.call.members.size()));
@@ -119,8 +131,26 @@ void GenerationRoutes::start(Parsed parsed, const http::Responder& responder) {
   if (responder.client_gone()) return;
   if (parsed.capture) return captures_->start(std::move(parsed.call), std::move(*parsed.capture), responder);
   if (parsed.live_capture) return start_captured(std::move(parsed.call), std::move(*parsed.live_capture), responder);
+  if (parsed.sampled) return start_sampled(std::move(parsed.call), responder);
   const CallId id =
       calls_.start(std::move(parsed.call), [responder](Emission emission) { send(responder, std::move(emission)); });
+  responder.on_disconnect(
+      [this, id] { calls_.drop(id, Status(StatusCode::kAborted, "the client closed the connection")); });
+}
+
+void GenerationRoutes::start_sampled(CallSpec call, const http::Responder& responder) {
+  call.wants_ids = true;
+  std::vector<std::vector<core::Token>> prompts;
+  for (const Member& member : call.members) prompts.push_back(member.request.prompt);
+  const CallId id =
+      calls_.start(std::move(call), [this, responder, prompts = std::move(prompts)](Emission emission) mutable {
+        if (emission.end && emission.failure.ok()) {
+          for (std::size_t i = 0; i < prompts.size(); ++i) {
+            samples_->offer(std::move(prompts[i]), std::move(emission.answer_ids[i]));
+          }
+        }
+        send(responder, std::move(emission));
+      });
   responder.on_disconnect(
       [this, id] { calls_.drop(id, Status(StatusCode::kAborted, "the client closed the connection")); });
 }
@@ -132,7 +162,7 @@ void GenerationRoutes::start_captured(CallSpec call, CaptureItem item, const htt
   auto capture = [this, responder, item = std::move(item), tokens = call.members.front().request.prompt,
                   stream = call.stream](Emission emission) mutable {
     const std::size_t prompt_tokens = tokens.size();
-    tokens.insert(tokens.end(), emission.answer_ids.begin(), emission.answer_ids.end());
+    tokens.insert(tokens.end(), emission.answer_ids.front().begin(), emission.answer_ids.front().end());
     const auto most = static_cast<std::size_t>(model_.context_length_tokens) - 1;  // the prefill samples a token
     tokens.resize(std::min(tokens.size(), most));
     complete_live_capture(item, tokens, prompt_tokens);

@@ -8,6 +8,7 @@
 #include "serve/capture_calls.h"
 #include "serve/intake.h"
 #include "serve/live_calls.h"
+#include "serve/live_samples.h"
 #include "serve/model_context.h"
 #include "serve/router.h"
 
@@ -15,10 +16,16 @@ namespace levada::serve {
 
 class GenerationRoutes {
  public:
-  // `terms`, `captures`: null on a server that doesn't capture.
+  // `terms`, `captures`: null on a server that doesn't capture. `samples`: null if no live traffic is kept.
   GenerationRoutes(const ModelContext& model, Intake& intake, LiveCalls& calls, const Clock& clock,
-                   const CaptureTerms* terms, CaptureCalls* captures)
-      : model_(model), intake_(intake), calls_(calls), clock_(clock), terms_(terms), captures_(captures) {}
+                   const CaptureTerms* terms, CaptureCalls* captures, LiveSamples* samples)
+      : model_(model),
+        intake_(intake),
+        calls_(calls),
+        clock_(clock),
+        terms_(terms),
+        captures_(captures),
+        samples_(samples) {}
 
   void register_on(Router& router);
 
@@ -27,12 +34,15 @@ class GenerationRoutes {
     CallSpec call;
     std::optional<CaptureBody> capture;
     std::optional<CaptureItem> live_capture;
+    bool sampled = false;  // it is kept for draft training
   };
 
   void accept(Dialect dialect, http::Request request, const http::Responder& responder);
   Result<Parsed> parse(Dialect dialect, simdjson::dom::parser& parser, const http::Request& request,
                        std::int64_t arrival_us) const;
   void start(Parsed parsed, const http::Responder& responder);
+  // Answers that are kept for draft training once all are complete.
+  void start_sampled(CallSpec call, const http::Responder& responder);
   // An answer whose last bytes wait until it has been captured.
   void start_captured(CallSpec call, CaptureItem item, const http::Responder& responder);
 
@@ -42,6 +52,7 @@ class GenerationRoutes {
   const Clock& clock_;
   const CaptureTerms* const terms_;
   CaptureCalls* const captures_;
+  LiveSamples* const samples_;
 };
 
 }  // namespace levada::serve

@@ -40,6 +40,13 @@ void describe(OptionTable& table, Options& options) {
       "usage as clients of other makers know it: kimi (cached_tokens), glm (reasoning tokens in every answer), none");
   table.add("openai_normalize_tool_choice", &options.openai_normalize_tool_choice,
             "chat's tool_choice may be spelt as in other dialects: any, {type: tool, name}, {type: auto}, ...");
+  table.add(
+      "live_samples_dir", &options.live_samples_dir,
+      "folder in which finished conversations are kept for draft training, their tokens as they are; default: none are "
+      "kept. Requests with the header X-Levada-No-Capture: 1 never are");
+  table.add("live_samples_rate", &options.live_samples_rate, "share of the conversations that is kept").range(0, 1);
+  table.add("live_samples_bytes", &options.live_samples_bytes, "of that folder; the oldest are deleted beyond")
+      .range(65536, 1LL << 40);
   table.add("health_timeout_s", &options.health_timeout_s, "seconds until /health_generate gives up").range(1, 3600);
 }
 

@@ -30,7 +30,12 @@ struct Options {
   std::int64_t openai_chat_default_max_tokens = 0;  // of chats that name no limit; 0: the rest of the context
   std::string openai_compat = "none";               // whose form of usage clients expect: none, kimi, glm
   bool openai_normalize_tool_choice = false;        // other dialects' spellings of tool_choice count, too
-  std::int64_t health_timeout_s = 20;               // /health_generate answers 503 after this long
+  // Draft training on live traffic: this share of the finished conversations is kept in segments of this folder, of which the
+  // oldest goes when they exceed the bytes. An empty folder: none.
+  std::string live_samples_dir;
+  double live_samples_rate = 1;
+  std::int64_t live_samples_bytes = 64 << 20;
+  std::int64_t health_timeout_s = 20;  // /health_generate answers 503 after this long
 };
 
 void describe(OptionTable& table, Options& options);

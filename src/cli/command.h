@@ -26,6 +26,7 @@ int produce_command(Words words);
 int train_command(Words words);
 int status_command(Words words);
 int draft_command(Words words);
+int flywheel_command(Words words);
 int synthesize_command(Words words);
 int bench_command(Words words);
 int doctor_command(Words words);

@@ -19,6 +19,7 @@ constexpr std::array kCommands{
     Command{"produce", levada::cli::produce_command, "one role of `up`: the registry and the producer of a recipe"},
     Command{"train", levada::cli::train_command, "one role of `up`: a recipe's consumer (--consumer-id)"},
     Command{"status", levada::cli::status_command, "say how a run of `levada up` stands"},
+    Command{"flywheel", levada::cli::flywheel_command, "pause or resume the training on live traffic of a recipe"},
     Command{"draft", levada::cli::draft_command, "load, show, unload or roll back the draft of a running server"},
     Command{"synthesize", levada::cli::synthesize_command,
             "let a serving target ask and answer itself: traffic to learn from"},

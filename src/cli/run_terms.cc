@@ -123,6 +123,10 @@ Status check_before_start(const recipe::FanoutRecipe& recipe) {
     LEVADA_RETURN_IF_ERROR(model::check(draft, "the draft of " + consumer.consumer_id));
   }
   LEVADA_ASSIGN_OR_RETURN(const producer::Options producer, producer_options_of(recipe));
+  if (recipe.flywheel) {  // its prompts are what people will ask
+    const auto& more = recipe.flywheel->eval_prompts;
+    return more ? producer::read_prompts(*more, producer.target_vocabulary).status() : Status();
+  }
   return producer::read_prompts(producer.prompts, producer.target_vocabulary).status();
 }
 

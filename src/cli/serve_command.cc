@@ -1,5 +1,5 @@
 // Composes one serving process. Construction order is destruction order reversed: device, model, worker, server,
-// outbox, scheduler, api.
+// outbox, scheduler, drafts, api.
 
 #include <algorithm>
 #include <cstdio>
@@ -13,6 +13,7 @@
 #include "cli/banner.h"
 #include "cli/capture_setup.h"
 #include "cli/command.h"
+#include "cli/draft_desk.h"
 #include "cli/engine_setup.h"
 #include "cli/model_locator.h"
 #include "cli/server_options.h"
@@ -71,6 +72,36 @@ sched::Limits limits_of(const Engine& engine, const text::Tokenizer& tokenizer) 
   return limits;
 }
 
+DraftDesk::Ground drafts_ground(engine::Worker& worker, sched::Scheduler& scheduler) {
+  DraftDesk::Ground ground;
+  ground.load = [&worker](const std::filesystem::path& folder) { return worker.model().load_draft(folder); };
+  ground.offer = [&worker](core::DraftVersion version, std::shared_ptr<const model::Draft> draft) {
+    worker.offer_draft(version, std::move(draft));
+  };
+  ground.withdraw = [&worker](core::DraftVersion version) { worker.withdraw_draft(version); };
+  ground.use = [&scheduler](core::DraftProfile profile, std::function<void()> done) {
+    scheduler.use_draft(std::move(profile), std::move(done));
+  };
+  ground.inspect = [&scheduler](std::function<void(const sched::Snapshot&)> job) { scheduler.inspect(std::move(job)); };
+  ground.unix_s = [] { return static_cast<std::int64_t>(std::time(nullptr)); };
+  return ground;
+}
+
+// Null unless there is room for drafts; with the one to start with, if there is one.
+Result<std::unique_ptr<DraftDesk>> open_drafts(const engine::Options& options, engine::Worker& worker,
+                                               sched::Scheduler& scheduler) {
+  LEVADA_ASSIGN_OR_RETURN(const std::optional<model::DraftRoom> room, draft_room(options));
+  std::unique_ptr<DraftDesk> desk;
+  if (!room) return desk;
+  desk = std::make_unique<DraftDesk>(drafts_ground(worker, scheduler), *room);
+  if (const std::string& path = options.speculative_draft_model_path; !path.empty()) {
+    if (const Status begun = desk->begin(path); !begun.ok()) {
+      return Status(begun.code(), begun.message(), "speculative_draft_model_path");
+    }
+  }
+  return desk;
+}
+
 Status serve(const ServerOptions& options, const OptionTable& table, SignalWatch& signals) {
   LEVADA_RETURN_IF_ERROR(serve::check_options(options.serve));
   SystemClock clock;
@@ -101,11 +132,18 @@ Status serve(const ServerOptions& options, const OptionTable& table, SignalWatch
     facts.control = capture.store->control();
     facts.before_metrics = [store = capture.store.get()] { store->update_metrics(); };
   }
+  std::unique_ptr<serve::LiveSamples> samples;
+  if (!options.serve.live_samples_dir.empty()) {
+    const serve::LiveSamplesOptions kept{options.serve.live_samples_dir, options.serve.live_samples_rate,
+                                         options.serve.live_samples_bytes};
+    LEVADA_ASSIGN_OR_RETURN(samples, serve::LiveSamples::open(kept, metrics));
+  }
   engine::Worker worker(std::move(engine.model), std::move(engine.pool), capture.publisher.get());
   serve::Outbox outbox(*server);
   sched::Scheduler scheduler(options.sched, limits, layout, worker, outbox, tokenizer.get(), clock, metrics);
+  LEVADA_ASSIGN_OR_RETURN(const std::unique_ptr<DraftDesk> drafts, open_drafts(options.engine, worker, scheduler));
   const serve::Api api(options.serve, served, std::move(facts),
-                       {*server, outbox, scheduler, clock, metrics, capture.ground.get()});
+                       {*server, outbox, scheduler, clock, metrics, capture.ground.get(), drafts.get(), samples.get()});
 
   const Thread brain("levada-sched", [&] { scheduler.run(); });
   // run() below returns only through this stop(), so joining the scheduler's thread never waits for long.

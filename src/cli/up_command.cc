@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/durable_file.h"
 #include "cli/fanout_setup.h"
+#include "cli/run_setup.h"
 #include "cli/run_terms.h"
 #include "http/client.h"
 #include "registry/registry_client.h"
@@ -60,10 +62,31 @@ up::RunState first_state(const recipe::FanoutRecipe& recipe, const recipe::Launc
   for (const recipe::Command& command : plan.services) state.add_role(command.label, command.kind);
   if (!train) return state;
   for (const recipe::Command& command : plan.commands) state.add_role(command.label, command.kind);
+  if (recipe.flywheel) return state;  // its trainers are those of its rounds
   for (const recipe::Consumer& consumer : recipe.consumers) {
     state.add_trainer(consumer.consumer_id, recipe.steps_of(consumer));
   }
   return state;
+}
+
+// The server makes room for the largest draft of the recipe before there is any.
+Status write_draft_room(const recipe::FanoutRecipe& recipe) {
+  std::optional<model::DraftConfig> room;
+  for (const recipe::Consumer& consumer : recipe.consumers) {
+    LEVADA_ASSIGN_OR_RETURN(model::DraftConfig draft, draft_config_of(recipe, consumer));
+    if (room) draft.block_size = std::max(draft.block_size, room->block_size);
+    if (room && room->parameters() > draft.parameters()) {
+      room->block_size = draft.block_size;
+    } else {
+      room = std::move(draft);
+    }
+  }
+  const fs::path folder(recipe.flywheel_folder());
+  std::error_code error;
+  fs::create_directories(folder, error);
+  const std::string text = model::draft_config_json(*room);
+  const std::string_view whole = text;
+  return replace_file(folder / recipe::kDraftRoomFile, std::span(&whole, 1));
 }
 
 Status forget_earlier(const recipe::FanoutRecipe& recipe, const up::RunFolder& folder) {
@@ -71,6 +94,7 @@ Status forget_earlier(const recipe::FanoutRecipe& recipe, const up::RunFolder& f
   std::error_code error;
   const fs::path output(recipe.output_dir);
   fs::remove_all(output / "logs", error);
+  if (recipe.flywheel) fs::remove_all(recipe.flywheel_folder(), error);
   for (const recipe::Consumer& consumer : recipe.consumers) {
     fs::remove_all(output / consumer.consumer_id, error);
     if (error) return unavailable("cannot delete " + (output / consumer.consumer_id).string() + ": " + error.message());
@@ -105,10 +129,10 @@ class Run {
     if (options_.fresh) {
       LEVADA_RETURN_IF_ERROR(forget_earlier(command_.recipe, folder_));
     }
-    LEVADA_ASSIGN_OR_RETURN(const RunTerms terms, run_terms_of(command_.recipe));
-    LEVADA_RETURN_IF_ERROR(agree_on_terms(command_.recipe, terms));
+    const bool flywheel = command_.recipe.flywheel.has_value();
+    LEVADA_RETURN_IF_ERROR(flywheel ? write_draft_room(command_.recipe) : agree());
     const auto& earlier = folder_.earlier();
-    const bool train = options_.fresh || !earlier || earlier->phase != "completed";
+    const bool train = options_.fresh || flywheel || !earlier || earlier->phase != "completed";
     if (!train) {
       std::printf("this run was completed earlier (levada up --fresh trains anew):\n%s", earlier->text.c_str());
       std::fflush(stdout);
@@ -126,6 +150,11 @@ class Run {
   }
 
  private:
+  Status agree() const {
+    LEVADA_ASSIGN_OR_RETURN(const RunTerms terms, run_terms_of(command_.recipe));
+    return agree_on_terms(command_.recipe, terms);
+  }
+
   int supervise(const recipe::LaunchPlan& plan, const recipe::PlanContext& context, bool train,
                 up::StopSignals& signals, up::RunState& state) {
     const std::unique_ptr<up::View> view =
@@ -139,7 +168,7 @@ class Run {
       hooks.changed = [this](const up::RunState& now) { keep(now); };
       hooks.done = [&](const up::RunState& now) {
         view->finish(now);
-        conclude(now, 0);
+        if (!command_.recipe.flywheel) conclude(now, 0);
       };
     }
     // What a capture cut short may still write is removed only once its call has timed out; then come the tries.
@@ -173,6 +202,12 @@ class Run {
 
   int finish(up::RunState& state, int signal) const {
     const bool served = state.phase == "serving";
+    // A flywheel's result is its history; here only what failed counts.
+    if (command_.recipe.flywheel) {
+      state.phase = state.failure.empty() ? signal != 0 ? "stopped" : "completed" : "failed";
+      keep(state);
+      return exit_code(state.failure.empty(), signal);
+    }
     if (signal != 0 && !served && state.failure.empty()) state.failure = "stopped by signal " + std::to_string(signal);
     // A run whose training was concluded before is told again only if its end was not clean.
     if (!served || !state.leftovers.empty()) conclude(state, signal);

@@ -1,6 +1,7 @@
 #include "recipe/fanout_recipe.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "recipe/unused_fields.h"
 
@@ -28,6 +29,42 @@ void describe(OptionTable& table, FanoutRecipe& recipe) {
   describe(table, kFanout, recipe.fanout);
   describe(table, kManaged, recipe.managed_local);
   describe(table, "levada", recipe.levada);
+}
+
+const std::string kFlywheel = "flywheel";
+
+// A round is a run like any other, on the samples of its folder and with the flywheel's server as one that is there already.
+Status become_a_round(const FlywheelSection& flywheel, FanoutRecipe& recipe) {
+  recipe.levada.device = recipe.on_cuda() ? "cuda" : "cpu";
+  const std::vector<std::string>& devices = recipe.managed_local.trainer_cuda_visible_devices;
+  for (std::size_t i = 0; i < std::min(devices.size(), recipe.consumers.size()); ++i) {
+    recipe.consumers[i].cuda_visible_device = std::strtoll(devices[i].c_str(), nullptr, 10);
+  }
+  for (const CaptureServer& server : recipe.managed_local.capture_servers) {
+    recipe.disaggregated.server_urls.push_back("http://127.0.0.1:" + std::to_string(server.port));
+  }
+  recipe.managed = false;
+  recipe.managed_local = {};
+  recipe.output_dir = *flywheel.round;
+  recipe.disaggregated.control_dir = *flywheel.round + "/control";
+  recipe.data.prompts_path = *flywheel.round + "/train.jsonl";
+  return {};
+}
+
+Status read_flywheel(const Recipe& text, const FlywheelSection& flywheel, FanoutRecipe& recipe) {
+  if (!text.names(kFlywheel)) return {};
+  if (recipe.data.prompts_path || recipe.data.train_data_path) {
+    return invalid_argument("must be left out: a flywheel trains on what it serves", "data");
+  }
+  if (!recipe.managed) return invalid_argument("needs managed_local: it samples its own server", kFlywheel);
+  if (flywheel.round) return become_a_round(flywheel, recipe);
+  if (flywheel.samples_per_round < flywheel.min_samples) {
+    return invalid_argument("must be at least min_samples", kFlywheel + ".samples_per_round");
+  }
+  recipe.flywheel = flywheel;
+  recipe.data.prompts_path = recipe.flywheel_folder() + "/train.jsonl";  // each round has its own
+  if (recipe.data.max_prompts == 0) recipe.data.max_prompts = recipe.training.quantum() * recipe.trainer.nproc_per_node;
+  return {};
 }
 
 Status need(const Recipe& recipe, const std::string& section, std::initializer_list<const char*> names) {
@@ -98,8 +135,10 @@ const Consumer* FanoutRecipe::find_consumer(const std::string& id) const {
 Result<FanoutRecipe> read_fanout(Recipe text, const OptionTable& server) {
   FanoutRecipe recipe;
   UnusedFields unused;
+  FlywheelSection flywheel;
   OptionTable table = server;
   describe(table, recipe);
+  describe(table, kFlywheel, flywheel);
   unused.describe(table);
   LEVADA_RETURN_IF_ERROR(text.apply(table, {kConsumers, kServers}));
   LEVADA_RETURN_IF_ERROR(need(text, "", {"model.target_model_path", "deployment.mode"}));
@@ -107,6 +146,7 @@ Result<FanoutRecipe> read_fanout(Recipe text, const OptionTable& server) {
   LEVADA_RETURN_IF_ERROR(need(text, kFanout, {"consumers", "max_live_bytes"}));
   LEVADA_RETURN_IF_ERROR(read_consumers(text, recipe));
   LEVADA_RETURN_IF_ERROR(read_servers(text, recipe, unused));
+  LEVADA_RETURN_IF_ERROR(read_flywheel(text, flywheel, recipe));
   LEVADA_RETURN_IF_ERROR(unused.check());
   recipe.unused = unused.mentioned(text);
   for (const OptionTable::Option& option : server.options()) {

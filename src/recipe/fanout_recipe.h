@@ -30,6 +30,7 @@ struct FanoutRecipe {
   bool managed = false;  // the recipe has a managed_local section: `up` starts the capture servers
   ManagedLocalSection managed_local;
   LevadaSection levada;
+  std::optional<FlywheelSection> flywheel;  // that `up` runs; a round of one is a run without
   // What the recipe says about the server in sections engine, sched and serve, as flags of `levada serve`.
   std::vector<std::pair<std::string, std::string>> server_flags;
   // Fields that load but have no effect here, for a notice.
@@ -37,6 +38,8 @@ struct FanoutRecipe {
 
   std::string store_id() const { return disaggregated.store_id.value_or(run_id); }
   bool on_cuda() const;
+  // Where a flywheel keeps everything: spool, drafts, rounds, history.
+  std::string flywheel_folder() const { return output_dir + "/flywheel"; }
   // Optimizer steps of a consumer over the whole run.
   std::int64_t steps_of(const Consumer& consumer) const;
   // nullptr if there is none of this id.

@@ -73,6 +73,13 @@ std::vector<std::string> server_argv(const FanoutRecipe& recipe, const PlanConte
   add_unless_said("--mem-fraction-static", text(server.mem_fraction_static.value_or(model.sglang_mem_fraction_static)));
   if (recipe.levada.server_threads > 0) add(argv, "--threads", text(recipe.levada.server_threads));
   for (const auto& [flag, value] : recipe.server_flags) argv.push_back(flag + "=" + value);
+  if (recipe.flywheel) {
+    const std::string folder = absolute(context, recipe.flywheel_folder());
+    add(argv, "--live-samples-dir", folder + "/spool");
+    add(argv, "--live-samples-rate", text(recipe.flywheel->rate));
+    add(argv, "--live-samples-bytes", text(recipe.flywheel->spool_bytes));
+    add(argv, "--speculative-draft-room", folder + "/" + kDraftRoomFile);
+  }
   argv.insert(argv.end(), server.extra_args.begin(), server.extra_args.end());
   add(argv, "--port", text(server.port));
   argv.push_back("--enable-spec-capture");
@@ -152,6 +159,18 @@ Command producer_command(const FanoutRecipe& recipe, const PlanContext& context)
   return command;
 }
 
+// In the producer's place: what ends it ends the run.
+Command flywheel_command(const FanoutRecipe& recipe, const PlanContext& context) {
+  Command command;
+  command.label = "flywheel";
+  command.kind = RoleKind::kProducer;
+  command.argv = {context.binary, "flywheel", "run", context.recipe_path};
+  for (const std::string& assignment : context.overrides) add(command.argv, "--set", assignment);
+  command.env.push_back(secret(kCaptureTokenEnv, context.capture_token));
+  command.log_path = log_path(recipe, command.label);
+  return command;
+}
+
 }  // namespace
 
 std::vector<std::string> server_urls(const FanoutRecipe& recipe) {
@@ -174,12 +193,16 @@ LaunchPlan make_plan(const FanoutRecipe& recipe, const PlanContext& context) {
     plan.ports.emplace_back("127.0.0.1", recipe.managed_local.capture_servers[i].port);
     plan.sockets.push_back(socket_path(context, recipe, i));
   }
-  for (std::size_t i = 0; i < recipe.consumers.size(); ++i) {
-    plan.commands.push_back(consumer_command(recipe, context, i));
+  if (recipe.flywheel) {
+    plan.commands.push_back(flywheel_command(recipe, context));
+  } else {
+    for (std::size_t i = 0; i < recipe.consumers.size(); ++i) {
+      plan.commands.push_back(consumer_command(recipe, context, i));
+    }
+    plan.commands.push_back(producer_command(recipe, context));
+    const std::int64_t port = context.registry_port != 0 ? context.registry_port : recipe.fanout.port;
+    plan.ports.emplace_back(recipe.fanout.bind, port);
   }
-  plan.commands.push_back(producer_command(recipe, context));
-  const std::int64_t port = context.registry_port != 0 ? context.registry_port : recipe.fanout.port;
-  plan.ports.emplace_back(recipe.fanout.bind, port);
   plan.shutdown_grace_s =
       recipe.managed ? recipe.managed_local.shutdown_grace_s : recipe.disaggregated.shutdown_grace_s;
   plan.abort_on_consumer_failure = recipe.fanout.on_consumer_failure == "abort_all";

@@ -59,6 +59,8 @@ struct PlanContext {
 inline constexpr const char* kCaptureTokenEnv = "SGLANG_SPEC_CAPTURE_TOKEN";
 inline constexpr const char* kRegistryTokenEnv = "LEVADA_REGISTRY_TOKEN";
 inline constexpr const char* kRegistryAdminTokenEnv = "LEVADA_REGISTRY_ADMIN_TOKEN";
+// In the flywheel's folder: the config.json of the largest draft that it trains. `up` writes it before the server starts.
+inline constexpr const char* kDraftRoomFile = "draft-room.json";
 inline constexpr const char* kConsumerIdEnv = "SPECFORGE_FANOUT_CONSUMER_ID";
 
 LaunchPlan make_plan(const FanoutRecipe& recipe, const PlanContext& context);

@@ -212,4 +212,33 @@ void describe(OptionTable& table, const std::string& path, LevadaSection& sectio
   table.add("target_layer_ids", &section.target_layer_ids, "target layers a draft reads; empty: the draft's config");
 }
 
+void describe(OptionTable& table, const std::string& path, FlywheelSection& section) {
+  table.begin_section(path);
+  table.add("rate", &section.rate, "share of the served conversations that are kept for training").range(0, 1);
+  table.add("spool_bytes", &section.spool_bytes, "of them on disk; the oldest go").range(65536, kMaxBytes);
+  table.add("samples_per_round", &section.samples_per_round, "samples a round trains on, at most").range(1, 1e7);
+  table.add("min_samples", &section.min_samples, "new samples that a round waits for").range(1, 1e7);
+  table.add("held_out_share", &section.held_out_share, "share of the samples that is never trained on")
+      .range(0.001, 0.9);
+  table.add("held_out_prompts", &section.held_out_prompts, "of them, so many are measured on").range(2, 4096);
+  table.add("eval_max_tokens", &section.eval_max_tokens, "of an answer that is measured").range(8, 65536);
+  table.add("eval_prompts", &section.eval_prompts, "a prompts file to measure on as well, told separately");
+  table.add("rounds", &section.rounds, "rounds in all; 0: for ever").range(0, 1e9);
+  table.add("stop_after", &section.stop_after, "end after so many rounds in a row without a promotion; 0: never")
+      .range(0, 1e9);
+  table.add("deadline_s", &section.deadline_s, "no round begins later than this after the start; 0: none")
+      .range(0, kMaxSeconds);
+  table.add("keep_rounds", &section.keep_rounds, "folders of past rounds that are kept").range(1, 1000);
+  table.add("round", &section.round, "set by `levada flywheel` for the runs it starts");
+  table.begin_section(path + ".promote");
+  table.add("min_gain", &section.min_gain, "acceptance length that a draft must win over the one in service")
+      .range(0, 100);
+  table.begin_section(path + ".synthesize");
+  table.add("questions", &section.questions, "that the target asks itself when too few samples are new").range(1, 1e8);
+  table.add("connections", &section.connections, "requests at a time").range(1, 1024);
+  table.add("batch", &section.batch, "questions of one request").range(1, 256);
+  table.add("max_question_tokens", &section.max_question_tokens, "longest question").range(1, 4096);
+  table.add("max_answer_tokens", &section.max_answer_tokens, "longest answer").range(1, 65536);
+}
+
 }  // namespace levada::recipe

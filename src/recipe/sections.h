@@ -159,6 +159,24 @@ struct LevadaSection {
   std::vector<std::string> target_layer_ids;
 };
 
+// Training without end on the served traffic; docs/recipes.md, "The flywheel". A recipe without the section has none.
+struct FlywheelSection {
+  double rate = 1;                                        // share of the conversations that are kept
+  std::int64_t spool_bytes = 64 << 20;                    // of them on disk
+  std::int64_t samples_per_round = 64, min_samples = 32;  // at most; new ones at least
+  double held_out_share = 0.1;
+  std::int64_t held_out_prompts = 16, eval_max_tokens = 64;
+  std::optional<std::string> eval_prompts;  // more prompts to measure on, told separately
+  double min_gain = 0.02;                   // of acceptance length, for a promotion
+  std::int64_t rounds = 0, stop_after = 0;  // 0: for ever
+  double deadline_s = 0;                    // 0: none
+  std::int64_t keep_rounds = 2;
+  // Self-made traffic whenever too few samples are new; without questions there is none.
+  std::optional<std::int64_t> questions, connections, batch, max_question_tokens, max_answer_tokens;
+  // The folder of a round: set by `levada flywheel` for the run that it starts, never by people.
+  std::optional<std::string> round;
+};
+
 // Adds a section's options under `path`, the dotted name of the section.
 void describe(OptionTable& table, const std::string& path, ModelSection& section);
 void describe(OptionTable& table, const std::string& path, DataSection& section);
@@ -171,5 +189,6 @@ void describe(OptionTable& table, const std::string& path, Consumer& consumer);
 void describe(OptionTable& table, const std::string& path, CaptureServer& server);
 void describe(OptionTable& table, const std::string& path, ManagedLocalSection& section);
 void describe(OptionTable& table, const std::string& path, LevadaSection& section);
+void describe(OptionTable& table, const std::string& path, FlywheelSection& section);
 
 }  // namespace levada::recipe

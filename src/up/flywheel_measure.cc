@@ -1,0 +1,143 @@
+// What drafts are worth in service, and which of them serves: the second half of a round.
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "up/flywheel.h"
+
+namespace levada::up {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+Json json_of(const Measured& measured) {
+  return {{"prompts", measured.prompts},
+          {"accept_length", measured.accept_length},
+          {"ci95", measured.ci95},
+          {"tokens_per_s", measured.tokens_per_s}};
+}
+
+std::string text_of(const Measured& measured) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.2f ± %.2f tokens a step, %.0f tokens/s", measured.accept_length, measured.ci95,
+                measured.tokens_per_s);
+  return text;
+}
+
+}  // namespace
+
+Result<Measured> Flywheel::measure(const std::vector<std::vector<std::int32_t>>& prompts) {
+  Measured measured;
+  std::vector<double> lengths;
+  double tokens = 0, seconds = 0;
+  for (const std::vector<std::int32_t>& prompt : prompts) {
+    if (pause_.stopped()) return Status(StatusCode::kAborted, "stopped");
+    LEVADA_ASSIGN_OR_RETURN(const DraftedAnswer answer,
+                            client_.answer(prompt, setup_.recipe.flywheel->eval_max_tokens));
+    lengths.push_back(answer.accept_length());
+    tokens += static_cast<double>(answer.tokens);
+    seconds += answer.seconds;
+  }
+  const auto count = static_cast<double>(lengths.size());
+  if (lengths.empty()) return measured;
+  double sum = 0, squares = 0;
+  for (const double length : lengths) sum += length;
+  measured.accept_length = sum / count;
+  for (const double length : lengths) squares += std::pow(length - measured.accept_length, 2);
+  if (count > 1) measured.ci95 = 1.96 * std::sqrt(squares / (count - 1) / count);
+  measured.prompts = static_cast<std::int64_t>(lengths.size());
+  measured.tokens_per_s = seconds > 0 ? tokens / seconds : 0;
+  return measured;
+}
+
+// None if a stop came in between.
+Result<std::optional<Flywheel::Candidate>> Flywheel::measure_served(const std::string& id, const std::string& folder) {
+  LEVADA_ASSIGN_OR_RETURN(const ServedDrafts drafts, client_.list());
+  if (folder.empty() && drafts.serving) LEVADA_RETURN_IF_ERROR(client_.unload().status());
+  if (!folder.empty() && (!drafts.serving || drafts.serving->path != folder)) {
+    LEVADA_RETURN_IF_ERROR(client_.load(folder, fs::path(folder).filename().string()).status());
+  }
+  Candidate candidate{id, folder, {}, {}};
+  LEVADA_ASSIGN_OR_RETURN(candidate.held_out, measure(held_out_));
+  LEVADA_ASSIGN_OR_RETURN(candidate.extra, measure(setup_.eval_prompts));
+  if (pause_.stopped()) return std::optional<Candidate>();
+  return std::optional<Candidate>(std::move(candidate));
+}
+
+Status Flywheel::promote(std::vector<Candidate>& candidates, const Candidate& now, const Candidate& ngram) {
+  const Candidate* best = nullptr;
+  for (const Candidate& candidate : candidates) {
+    if (best == nullptr || candidate.held_out.accept_length > best->held_out.accept_length) best = &candidate;
+  }
+  const double needed = now.held_out.accept_length + setup_.recipe.flywheel->min_gain;
+  const bool promoted = best != nullptr && best->held_out.accept_length > needed;
+  State next = state_;
+  next.samples_seen += static_cast<std::int64_t>(read_samples(round_folder(state_.round) / "train.jsonl").size());
+  const std::vector<LiveSample> trained = read_samples(round_folder(state_.round) / "train.jsonl");
+  if (!trained.empty()) next.last_sample = trained.back().task_id;
+  if (promoted) {
+    // The old one takes over first, so that the server's way back leads to it and not to a draft that was only measured.
+    if (!state_.promoted.empty()) LEVADA_RETURN_IF_ERROR(restore_service());
+    next.before = state_.promoted;
+    next.promoted = best->folder;
+    say("promoted " + best->id + ": " + text_of(best->held_out) + " (before: " + text_of(now.held_out) +
+        "; n-grams: " + text_of(ngram.held_out) + ")");
+  } else {
+    say("kept the draft in service: " + text_of(now.held_out) +
+        " (best of the round: " + (best != nullptr ? best->id + ", " + text_of(best->held_out) : std::string("none")) +
+        "; n-grams: " + text_of(ngram.held_out) + ")");
+  }
+  next.without_promotion = promoted ? 0 : state_.without_promotion + 1;
+  next.failures = 0;
+  LEVADA_RETURN_IF_ERROR(append_history(candidates, now, ngram, promoted ? best->id : ""));
+  next.round = state_.round + 1;
+  state_ = std::move(next);
+  LEVADA_RETURN_IF_ERROR(save_state());
+  return restore_service();
+}
+
+// Told before the state says so: a kill in between repeats a line, and loses none.
+Status Flywheel::append_history(const std::vector<Candidate>& candidates, const Candidate& now, const Candidate& ngram,
+                                const std::string& promoted) const {
+  const auto seconds = [](std::int64_t us) { return static_cast<double>(us) / 1e6; };
+  const auto line_of = [&](const Candidate& candidate) {
+    Json json = json_of(candidate.held_out);
+    if (candidate.extra.prompts > 0) json["eval_prompts"] = json_of(candidate.extra);
+    return json;
+  };
+  const auto samples = static_cast<std::int64_t>(read_samples(round_folder(state_.round) / "train.jsonl").size());
+  Json line = {{"round", state_.round},
+               {"unix_s", setup_.unix_s()},
+               {"samples", samples},
+               {"samples_seen", state_.samples_seen + samples},
+               {"train_s", seconds(trained_us_ - round_started_us_)},
+               {"measure_s", seconds(clock_.now_us() - trained_us_)}};
+  line["before"] = line_of(now);
+  line["ngram"] = line_of(ngram);
+  for (const Candidate& candidate : candidates) line["drafts"][candidate.id] = line_of(candidate);
+  line["promoted"] = promoted.empty() ? Json() : Json(promoted);
+  std::ofstream out(folder_ / "flywheel.jsonl", std::ios::binary | std::ios::app);
+  out << line.dump() + "\n";
+  return out.flush() ? Status() : unavailable("cannot write " + (folder_ / "flywheel.jsonl").string());
+}
+
+void Flywheel::forget_old() const {
+  std::error_code error;
+  std::set<std::string> kept{state_.promoted, state_.before};
+  for (const auto& entry : fs::directory_iterator(folder_ / "drafts", error)) {
+    const std::int64_t round = std::atoll(entry.path().filename().c_str());
+    if (round < state_.round - 1 && kept.count(entry.path().string()) == 0) fs::remove_all(entry.path(), error);
+  }
+  for (const auto& entry : fs::directory_iterator(folder_, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("round-")) continue;
+    if (std::atoll(name.c_str() + 6) < state_.round - setup_.recipe.flywheel->keep_rounds) {
+      fs::remove_all(entry.path(), error);
+    }
+  }
+}
+
+}  // namespace levada::up

@@ -1,0 +1,45 @@
+"""Drafts for tests: untrained ones of any shape, written as SpecForge exports them. What they propose is noise, so almost all
+of it is rejected; the answers must not show it."""
+import array
+import json
+import math
+import os
+import random
+
+TINY = {"hidden": 72, "heads": 9, "kv_heads": 3, "head_dim": 8, "vocabulary": 384, "target_layers": 3}
+
+
+def write_draft(folder, seed=0, layers=1, block_size=4, target=TINY, target_layer_ids=(0, 1), mask=383, **changes):
+    os.makedirs(folder, exist_ok=True)
+    hidden, intermediate = target["hidden"], 2 * target["hidden"]
+    q, kv = target["heads"] * target["head_dim"], target["kv_heads"] * target["head_dim"]
+    config = {
+        "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_size": hidden, "intermediate_size": intermediate,
+        "num_hidden_layers": layers, "num_attention_heads": target["heads"], "num_key_value_heads": target["kv_heads"],
+        "head_dim": target["head_dim"], "vocab_size": target["vocabulary"], "num_target_layers": target["target_layers"],
+        "block_size": block_size, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "rope_scaling": None, "attention_bias": False,
+        "hidden_act": "silu", "max_position_embeddings": 512, "dtype": "float32",
+        "dflash_config": {"mask_token_id": mask, "target_layer_ids": list(target_layer_ids)}, **changes}
+    with open(os.path.join(folder, "config.json"), "w") as file:
+        json.dump(config, file)
+    shapes = {"fc.weight": (hidden, len(target_layer_ids) * hidden), "hidden_norm.weight": (hidden,), "norm.weight": (hidden,)}
+    for i in range(layers):
+        shapes |= {f"layers.{i}.{name}.weight": shape for name, shape in {
+            "input_layernorm": (hidden,), "post_attention_layernorm": (hidden,), "self_attn.q_proj": (q, hidden),
+            "self_attn.k_proj": (kv, hidden), "self_attn.v_proj": (kv, hidden), "self_attn.o_proj": (hidden, q),
+            "self_attn.q_norm": (target["head_dim"],), "self_attn.k_norm": (target["head_dim"],),
+            "mlp.gate_proj": (intermediate, hidden), "mlp.up_proj": (intermediate, hidden),
+            "mlp.down_proj": (hidden, intermediate)}.items()}
+    noise = random.Random(seed)
+    header, data = {}, b""
+    for name, shape in shapes.items():
+        count = math.prod(shape)
+        values = [1.0] * count if len(shape) == 1 else [noise.gauss(0, 0.05) for _ in range(count)]
+        piece = array.array("f", values).tobytes()
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [len(data), len(data) + len(piece)]}
+        data += piece
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + data)
+    return str(folder)

@@ -1,0 +1,167 @@
+"""Drafts of a running server: loaded, swapped under load, rolled back, refused; the answers are those of plain decoding."""
+import json
+import subprocess
+import threading
+import time
+
+import pytest
+import requests
+
+from conftest import ROOT, serving
+from drafts import write_draft
+from helpers import idle, wait_for
+
+PROMPTS = [[(7 * i + 3 * j) % 380 + 3 for j in range(5 + 4 * i)] for i in range(6)]
+
+
+def answers(server, tokens=40):
+    body = {"input_ids": PROMPTS, "sampling_params": {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}}
+    return [row["output_ids"] for row in requests.post(server + "/generate", json=body, timeout=120).json()]
+
+
+def sampled(server):
+    body = {"input_ids": PROMPTS[3], "sampling_params": {"temperature": 0.9, "seed": 5, "max_new_tokens": 40, "ignore_eos": True}}
+    return requests.post(server + "/generate", json=body, timeout=120).json()
+
+
+def load(server, path, **fields):
+    return requests.post(server + "/drafts", json={"path": str(path), **fields}, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def folders(request, tmp_path_factory):
+    if request.config.getoption("--server"):
+        pytest.skip("needs servers of its own")
+    root = tmp_path_factory.mktemp("drafts")
+    return {"a": write_draft(root / "a", seed=1), "b": write_draft(root / "b", seed=2, block_size=3),
+            "large": write_draft(root / "large", layers=4), "foreign": write_draft(root / "foreign", num_target_layers=9),
+            "damaged": write_draft(root / "damaged"), "root": root}
+
+
+@pytest.fixture(scope="module")
+def plain(request, tmp_path_factory):
+    if request.config.getoption("--server"):
+        pytest.skip("needs servers of its own")
+    with serving(request, tmp_path_factory.mktemp("plain"), "--model", "tests/vectors/tiny/llama", "--dtype", "float32",
+                 "--speculative-algorithm", "none") as address:
+        yield {"greedy": answers(address), "sampled": sampled(address)["output_ids"], "meta": sampled(address)["meta_info"]}
+
+
+@pytest.fixture(scope="module")
+def server(request, tmp_path_factory, folders):
+    with serving(request, tmp_path_factory.mktemp("drafts"), "--model", "tests/vectors/tiny/llama", "--dtype", "float32",
+                 "--speculative-draft-room", folders["a"], "--speculative-adaptive=false") as address:
+        yield address
+
+
+@pytest.fixture(autouse=True)
+def clean(request):
+    yield
+    if "server" in request.fixturenames:
+        server = request.getfixturevalue("server")
+        assert wait_for(lambda: idle(requests.get(server + "/server_info", timeout=10).json()["internal_states"][0]))
+        audit = requests.get(server + "/debug/audit", timeout=10).json()
+        assert audit["ok"], audit
+
+
+def test_a_loaded_draft_changes_no_token(server, folders, plain):
+    assert load(server, folders["a"], name="first").status_code == 200
+    assert answers(server) == plain["greedy"]
+    answer = sampled(server)
+    assert answer["output_ids"] == plain["sampled"]
+    meta = answer["meta_info"]
+    assert meta["spec_draft_token_num"] > 0 and meta["spec_verify_ct"] > 0
+    assert meta["spec_accept_length"] == pytest.approx(1 + meta["spec_accepted_drafts"] / meta["spec_verify_ct"], abs=1e-3)
+    assert "spec_verify_ct" not in plain["meta"]
+    shown = requests.get(server + "/drafts", timeout=10).json()
+    assert shown["serving"]["name"] == "first" and shown["serving"]["path"] == folders["a"]
+    assert shown["serving"]["speculation"]["steps"] > 0
+    info = requests.get(server + "/server_info", timeout=10).json()
+    assert info["speculation"]["draft"] == "first"
+    assert info["internal_states"][0]["avg_spec_accept_length"] >= 1
+    assert "sglang:spec_accept_length" in requests.get(server + "/metrics", timeout=10).text
+
+
+def test_swaps_under_load_change_no_token(server, folders, plain):
+    over, wrong = threading.Event(), []
+
+    def ask():
+        while not over.is_set():
+            if answers(server) != plain["greedy"]:
+                wrong.append(1)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    versions = []
+    for turn in range(12):
+        versions.append(load(server, folders["ab"[turn % 2]]).json()["serving"]["version"])
+        time.sleep(0.05)
+        if turn % 4 == 3:
+            assert requests.delete(server + "/drafts", timeout=60).json()["serving"] is None
+            assert requests.post(server + "/drafts/rollback", timeout=60).json()["serving"]["version"] == versions[-1]
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert versions == sorted(set(versions)), "a version names one loaded draft"
+
+
+def test_one_order_rolls_back(server, folders):
+    load(server, folders["a"], name="old")
+    load(server, folders["b"], name="new")
+    rolled = requests.post(server + "/drafts/rollback", timeout=60).json()
+    assert (rolled["serving"]["name"], rolled["previous"]["name"]) == ("old", "new")
+
+
+def test_refused_drafts_change_nothing(server, folders):
+    load(server, folders["a"], name="kept")
+    data = open(folders["damaged"] + "/model.safetensors", "rb").read()
+    open(folders["damaged"] + "/model.safetensors", "wb").write(data[:len(data) // 2])
+    for path, status, words in [(folders["root"] / "none", 404, "none"), (folders["large"], 413, "layers"),
+                                (folders["foreign"], 400, "num_target_layers"), (folders["damaged"], 400, "safetensors"),
+                                ("", 400, "missing"), ("x" * 5000, 400, "4096")]:
+        answer = load(server, path)
+        assert answer.status_code == status, answer.text
+        assert answer.json()["error"]["param"] == "path" and words in answer.json()["error"]["message"], answer.text
+    assert requests.get(server + "/drafts", timeout=10).json()["serving"]["name"] == "kept"
+
+
+def test_the_command_line_asks_the_same(request, server, folders):
+    def draft(*words, code=0):
+        done = subprocess.run([request.config.getoption("--binary"), "draft", *words, "--url", server], capture_output=True,
+                              text=True, timeout=60, cwd=ROOT)
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
+
+    assert "serving   cli (version" in draft("load", folders["a"], "--name", "cli")
+    assert json.loads(draft("list", "--json"))["serving"]["name"] == "cli"
+    assert "serving   none" in draft("unload")
+    assert "serving   cli" in draft("rollback")
+    assert "HTTP 413" in draft("load", folders["large"], code=2)
+    assert "give one of" in draft("replace", code=2)
+
+
+def test_a_server_may_start_with_a_draft(request, tmp_path, folders, plain):
+    with serving(request, tmp_path, "--model", "tests/vectors/tiny/llama", "--dtype", "float32",
+                 "--speculative-draft-model-path", folders["b"]) as address:
+        assert requests.get(address + "/drafts", timeout=10).json()["serving"]["name"] == "b"
+        assert answers(address) == plain["greedy"]
+        assert load(address, folders["a"]).status_code == 413, "its blocks are larger than the room that b left"
+
+
+def test_a_server_that_is_ended_amid_loads_ends_well(request, tmp_path, folders):
+    with serving(request, tmp_path, "--model", "tests/vectors/tiny/llama", "--dtype", "float32",
+                 "--speculative-draft-room", folders["a"]) as address:
+        def ask():
+            try:
+                load(address, folders["a"])
+            except requests.RequestException:
+                pass  # the server went
+
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.01)
+    for thread in threads:
+        thread.join()

@@ -9,8 +9,9 @@
 namespace levada::sched {
 namespace {
 
-constexpr std::int32_t kNgramBlock = 8;         // tokens of a block, the newest known one included
-constexpr std::int32_t kNgramStreak = 2;        // guesses that must have come true before steps are spent on them
+constexpr std::int32_t kNgramBlock = 8;     // tokens of a block, the newest known one included
+constexpr std::int32_t kNgramStreak = 2;    // guesses that must have come true before steps are spent on them
+constexpr std::size_t kNgramRequests = 64;  // beyond, a step is no longer bound by reading weights: nobody is watched
 constexpr std::int32_t kLearnedPerStep = 2048;  // tokens of a text; a long prompt is learned over several steps
 
 }  // namespace
@@ -161,6 +162,11 @@ void Brain::take_proposals(RequestState& state, const FlightRow& row, const core
 // A text that repeats is noticed while it is decoded plainly: by guesses that nobody pays for.
 void Brain::learn(RequestState& state, std::span<const core::Token> kept) {
   if (!drafts_by_ngrams() || state.prompt_only()) return;
+  if (running_.size() > kNgramRequests) {
+    state.ngram_guess.reset();
+    state.ngram_streak = 0;
+    return;
+  }
   if (state.ngram_guess && !kept.empty())
     state.ngram_streak = *state.ngram_guess == kept.front() ? state.ngram_streak + 1 : 0;
   state.ngram_guess.reset();

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <map>
 #include <mutex>
@@ -15,8 +17,10 @@
 #include "device/device.h"
 #include "engine/worker.h"
 #include "model/model.h"
+#include "model/stored_tensors_test.h"
 #include "sched/scheduler.h"
 #include "support/instrumented.h"
+#include "support/temporary_folder.h"
 
 namespace levada {
 namespace {
@@ -71,7 +75,42 @@ struct Setting {
   std::int32_t page_size = 4;
   std::int32_t pages = 4096;
   sched::Options sched;
+  std::vector<std::filesystem::path> drafts;  // take turns while requests run
 };
+
+// A draft for a tiny target, its weights drawn at random: it is nearly always wrong.
+void write_draft(const std::string& target, unsigned seed, const std::filesystem::path& folder) {
+  model::DraftConfig c;
+  const bool llama = target == "llama";
+  c.hidden = llama ? 72 : 64, c.intermediate = 48, c.layers = 2, c.heads = 4, c.kv_heads = 2, c.head_dim = 8;
+  c.vocabulary = 384, c.block_size = 5, c.mask_token_id = 383, c.num_target_layers = 3, c.target_layer_ids = {0, 1};
+  c.sliding = {false, true}, c.sliding_window = 6, c.max_positions = 512, c.dtype = "float32";
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, 0.3f);
+  std::map<std::string, model::StoredTensor> tensors;
+  const auto add = [&](const std::string& name, std::vector<std::int64_t> shape) {
+    std::size_t count = 1;
+    for (const std::int64_t size : shape) count *= static_cast<std::size_t>(size);
+    std::vector<float> values(count, 1.0f);
+    if (shape.size() > 1) std::generate(values.begin(), values.end(), [&] { return normal(random); });
+    tensors[name] = {"F32", shape, {reinterpret_cast<const char*>(values.data()), count * sizeof(float)}};
+  };
+  add("fc.weight", {c.hidden, c.features()});
+  for (const char* name : {"hidden_norm.weight", "norm.weight"}) add(name, {c.hidden});
+  for (std::int64_t layer = 0; layer < c.layers; ++layer) {
+    const std::string p = "layers." + std::to_string(layer) + ".";
+    for (const char* name : {"input_layernorm.weight", "post_attention_layernorm.weight"}) add(p + name, {c.hidden});
+    for (const char* name : {"self_attn.q_norm.weight", "self_attn.k_norm.weight"}) add(p + name, {c.head_dim});
+    add(p + "self_attn.q_proj.weight", {c.heads * c.head_dim, c.hidden});
+    for (const char* name : {"self_attn.k_proj.weight", "self_attn.v_proj.weight"})
+      add(p + name, {c.kv_heads * c.head_dim, c.hidden});
+    add(p + "self_attn.o_proj.weight", {c.hidden, c.heads * c.head_dim});
+    for (const char* name : {"mlp.gate_proj.weight", "mlp.up_proj.weight"}) add(p + name, {c.intermediate, c.hidden});
+    add(p + "mlp.down_proj.weight", {c.hidden, c.intermediate});
+  }
+  std::ofstream(folder / "config.json") << model::draft_config_json(c);
+  model::write_safetensors(folder / "model.safetensors", tensors);
+}
 
 class Engine {
  public:
@@ -80,6 +119,8 @@ class Engine {
     options.dtype = "float32";
     options.page_size_tokens = setting.page_size;
     options.threads = 2;
+    if (!setting.drafts.empty())
+      options.draft_room = model::room_for(model::read_draft_config(setting.drafts[0] / "config.json").value());
     auto model = model::load_model(LEVADA_SOURCE_DIR "/tests/vectors/tiny/" + setting.model, options, device).value();
     auto pool = model->make_kv_pool(setting.pages).value();
     sched::Limits limits;
@@ -92,6 +133,12 @@ class Engine {
     scheduler_ =
         std::make_unique<sched::Scheduler>(setting.sched, limits, layout, *worker_, fold, &tokenizer, clock_, metrics_);
     thread_ = Thread("sched", [this] { scheduler_->run(); });
+    for (const std::filesystem::path& draft : setting.drafts) {
+      versions_.push_back(core::DraftVersion{static_cast<std::uint32_t>(versions_.size() + 1)});
+      worker_->offer_draft(versions_.back(), worker_->model().load_draft(draft).value());
+      block_size_ = static_cast<std::int32_t>(worker_->model().load_draft(draft).value()->config().block_size);
+    }
+    swap_draft();
   }
   ~Engine() {
     scheduler_->stop();
@@ -99,10 +146,19 @@ class Engine {
   }
   sched::Scheduler& scheduler() { return *scheduler_; }
 
+  // The next draft takes over; nothing happens without drafts.
+  void swap_draft() {
+    if (versions_.empty()) return;
+    const core::DraftVersion version = versions_[turn_++ % versions_.size()];
+    scheduler_->use_draft({version, "draft " + std::to_string(core::value(version)), block_size_}, [] {});
+  }
+
   // With the cache flushed (which waits for plans still in flight) every page is free, and the books agree.
   void expect_clean() {
     const auto before = ask<sched::Snapshot>([&](auto answer) { scheduler_->inspect(answer); });
     retractions = before.retractions;
+    drafts = before.speculation.drafts;
+    accepted = before.speculation.accepted;
     evicted_tokens = before.evicted_tokens;
     const Status flushed = ask<Status>([&](auto answer) { scheduler_->flush_cache(answer); });
     EXPECT_TRUE(flushed.ok()) << flushed.to_string();
@@ -114,7 +170,7 @@ class Engine {
   }
 
   Fold fold;
-  std::uint64_t retractions = 0, evicted_tokens = 0;
+  std::uint64_t retractions = 0, evicted_tokens = 0, drafts = 0, accepted = 0;
 
  private:
   // Posts a question to the scheduler and waits for its answer.
@@ -129,6 +185,9 @@ class Engine {
   Metrics metrics_;
   std::unique_ptr<engine::Worker> worker_;
   std::unique_ptr<sched::Scheduler> scheduler_;
+  std::vector<core::DraftVersion> versions_;
+  std::int32_t block_size_ = 0;
+  std::size_t turn_ = 0;
   Thread thread_;
 };
 
@@ -178,6 +237,7 @@ class Equivalence : public testing::TestWithParam<std::string> {
     setting.sched.disable_radix_cache = true;
     setting.sched.disable_overlap_schedule = true;
     setting.sched.chunked_prefill_size = -1;
+    setting.sched.speculative_algorithm = "none";
     Engine engine(setting, *device_, *tokenizer_);
     std::vector<Answer> answers;
     for (const core::Request& request : traffic.requests) {
@@ -188,13 +248,17 @@ class Equivalence : public testing::TestWithParam<std::string> {
     return answers;
   }
 
-  void expect_equal_to_solo(const Setting& setting, std::uint32_t seed, std::size_t requests,
-                            std::uint64_t& retractions, std::uint64_t& evicted_tokens) {
+  struct Seen {
+    std::uint64_t retractions = 0, evicted_tokens = 0, drafts = 0, accepted = 0;
+  };
+
+  void expect_equal_to_solo(const Setting& setting, std::uint32_t seed, std::size_t requests, Seen& seen) {
     const Traffic traffic = random_traffic(seed, requests, tokenizer_->vocab_size());
     const std::vector<Answer> expected = solo(traffic);
     Engine engine(setting, *device_, *tokenizer_);
     for (const core::Request& request : traffic.requests) EXPECT_TRUE(engine.scheduler().submit(request).ok());
     for (const auto& [index, tokens] : traffic.abort_after_tokens) {
+      engine.swap_draft();
       const core::RequestId id = traffic.requests[index].id;
       engine.fold.wait_for_tokens(id, tokens);
       engine.scheduler().abort(id, Status(StatusCode::kAborted, "test"));
@@ -205,8 +269,10 @@ class Equivalence : public testing::TestWithParam<std::string> {
       expect_same(expected[i], engine.fold.of(traffic.requests[i].id));
     }
     engine.expect_clean();
-    retractions += engine.retractions;
-    evicted_tokens += engine.evicted_tokens;
+    seen.retractions += engine.retractions;
+    seen.evicted_tokens += engine.evicted_tokens;
+    seen.drafts += engine.drafts;
+    seen.accepted += engine.accepted;
   }
 
   static void expect_same(const Answer& expected, const Answer& got) {
@@ -226,7 +292,7 @@ class Equivalence : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(Equivalence, BatchedChunkedWarmAnswersEqualColdSoloOnes) {
-  std::uint64_t retractions = 0, evicted = 0;
+  Seen seen;
   std::uint32_t seed = 1;
   for (const std::int32_t page_size : {1, 4, 16}) {
     for (const std::int64_t chunk : {16, 48, -1}) {
@@ -237,17 +303,17 @@ TEST_P(Equivalence, BatchedChunkedWarmAnswersEqualColdSoloOnes) {
         setting.sched.chunked_prefill_size = chunk;
         setting.sched.disable_overlap_schedule = !overlap;
         setting.sched.max_running_requests = 8;
-        expect_equal_to_solo(setting, seed++, test::kInstrumented ? 6 : 24, retractions, evicted);
+        expect_equal_to_solo(setting, seed++, test::kInstrumented ? 6 : 24, seen);
       }
     }
   }
 }
 
 TEST_P(Equivalence, ATightPoolEvictsAndRetractsWithoutChangingAToken) {
-  std::uint64_t retractions = 0, evicted = 0;
+  Seen seen;
   // Whether somebody is retracted depends on the timing of two threads: go on until it was seen.
   const std::uint32_t end = test::kInstrumented ? 102 : 110;
-  for (std::uint32_t seed = 100; seed < end || (retractions == 0 && seed < 300); ++seed) {
+  for (std::uint32_t seed = 100; seed < end || (seen.retractions == 0 && seed < 300); ++seed) {
     Setting setting;
     setting.model = GetParam();
     setting.page_size = 4;
@@ -255,10 +321,36 @@ TEST_P(Equivalence, ATightPoolEvictsAndRetractsWithoutChangingAToken) {
     setting.sched.chunked_prefill_size = 32;
     setting.sched.schedule_conservativeness = 0.05;  // admits more than fits, so that somebody is retracted
     setting.sched.disable_overlap_schedule = seed % 2 == 0;
-    expect_equal_to_solo(setting, seed, 24, retractions, evicted);
+    expect_equal_to_solo(setting, seed, 24, seen);
   }
-  EXPECT_GT(retractions, 0u) << "the pool was not tight enough to prove anything";
-  EXPECT_GT(evicted, 0u) << "the pool was not tight enough to prove anything";
+  EXPECT_GT(seen.retractions, 0u) << "the pool was not tight enough to prove anything";
+  EXPECT_GT(seen.evicted_tokens, 0u) << "the pool was not tight enough to prove anything";
+}
+
+// Speculation changes nothing: two drafts that take turns, n-grams, blocks of every size, pools that are tight.
+TEST_P(Equivalence, SpeculativeAnswersEqualPlainOnes) {
+  const test::TemporaryFolder one, two;
+  write_draft(GetParam(), 1, one.path());
+  write_draft(GetParam(), 2, two.path());
+  Seen seen;
+  std::uint32_t seed = 500;
+  for (const char* algorithm : {"auto", "DFLASH", "NGRAM"}) {
+    for (const bool adaptive : {true, false}) {
+      for (const std::int32_t pages : {4096, 90}) {
+        Setting setting;
+        setting.model = GetParam();
+        setting.pages = pages;
+        setting.drafts = {one.path(), two.path()};
+        setting.sched.speculative_algorithm = algorithm;
+        setting.sched.speculative_adaptive = adaptive;
+        setting.sched.chunked_prefill_size = 32;
+        setting.sched.max_running_requests = 8;
+        expect_equal_to_solo(setting, seed++, test::kInstrumented ? 6 : 24, seen);
+      }
+    }
+  }
+  EXPECT_GT(seen.drafts, 100u);
+  EXPECT_GT(seen.accepted, 10u);
 }
 
 INSTANTIATE_TEST_SUITE_P(TinyModels, Equivalence, testing::Values("llama", "qwen3"),

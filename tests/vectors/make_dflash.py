@@ -19,7 +19,7 @@ spec.loader.exec_module(oracle)
 
 BASES = {"full": None, "sliding": "full", "bias_nodecay": "full", "dpace": "full", "dpace_conf": "full",
          "dpace_value": "full", "full_bf16": "full", "optim": None, "optim_bf16": "optim", "decode": None,
-         "verify": None}
+         "verify": None, "eagle3": None}
 
 
 def same(a, b):

@@ -54,6 +54,28 @@ std::int64_t quantum_of(const recipe::FanoutRecipe& recipe) {
   return all;
 }
 
+Json json_of(const Measured& measured) {
+  return {{"prompts", measured.prompts},
+          {"accept_length", measured.accept_length},
+          {"ci95", measured.ci95},
+          {"tokens_per_s", measured.tokens_per_s}};
+}
+Json json_of(const Candidate& candidate) {
+  return {{"id", candidate.id},
+          {"folder", candidate.folder},
+          {"held_out", json_of(candidate.held_out)},
+          {"extra", json_of(candidate.extra)}};
+}
+
+Measured measured_of(const Json& json) {
+  return {json.at("prompts").get<std::int64_t>(), json.at("accept_length").get<double>(), json.at("ci95").get<double>(),
+          json.at("tokens_per_s").get<double>()};
+}
+Candidate candidate_of(const Json& json) {
+  return {json.at("id").get<std::string>(), json.at("folder").get<std::string>(), measured_of(json.at("held_out")),
+          measured_of(json.at("extra"))};
+}
+
 }  // namespace
 
 Flywheel::Flywheel(Setup setup, const Clock& clock, Pause& pause)
@@ -90,6 +112,8 @@ Status Flywheel::load_state() {
     state_.last_sample = json.at("last_sample").get<std::string>();
     state_.promoted = json.at("promoted").get<std::string>();
     state_.before = json.at("before").get<std::string>();
+    state_.served = candidate_of(json.at("served"));
+    state_.ngram = candidate_of(json.at("ngram"));
   } catch (const Json::exception& damage) {
     return data_loss((folder_ / "state.json").string() + ": " + damage.what() + "; delete it to begin anew");
   }
@@ -103,7 +127,9 @@ Status Flywheel::save_state() const {
                      {"failures", state_.failures},
                      {"last_sample", state_.last_sample},
                      {"promoted", state_.promoted},
-                     {"before", state_.before}};
+                     {"before", state_.before},
+                     {"served", json_of(state_.served)},
+                     {"ngram", json_of(state_.ngram)}};
   return write_whole(folder_ / "state.json", json.dump(1) + "\n");
 }
 
@@ -252,7 +278,7 @@ Status Flywheel::one_round() {
 }
 
 // Its trainers' drafts, moved to where the round's end does not reach them.
-std::vector<Flywheel::Candidate> Flywheel::collect_drafts() const {
+std::vector<Candidate> Flywheel::collect_drafts() const {
   std::vector<Candidate> candidates;
   for (const recipe::Consumer& consumer : setup_.recipe.consumers) {
     const fs::path made = round_folder(state_.round) / consumer.consumer_id / "draft";
@@ -264,19 +290,22 @@ std::vector<Flywheel::Candidate> Flywheel::collect_drafts() const {
   return candidates;
 }
 
+// Prompts are the same from round to round and answers greedy, so the draft in service and the n-grams are measured once.
 Status Flywheel::finish_round() {
   std::vector<Candidate> candidates = collect_drafts();
   say("measuring " + std::to_string(candidates.size()) + " drafts on " + std::to_string(held_out_.size()) + " prompts");
-  // The one in service first, with the cache as it is; what nothing drafts for last.
-  LEVADA_ASSIGN_OR_RETURN(const auto now, measure_served("serving", state_.promoted));
-  for (Candidate& candidate : candidates) {
-    LEVADA_ASSIGN_OR_RETURN(const auto measured, measure_served(candidate.id, candidate.folder));
-    if (!measured) return {};
-    candidate = *measured;
+  for (Candidate& candidate : candidates) LEVADA_RETURN_IF_ERROR(measure_served(candidate));
+  if (!is_current(state_.ngram)) {
+    state_.ngram = {"ngram", "", {}, {}};
+    LEVADA_RETURN_IF_ERROR(measure_served(state_.ngram));
   }
-  LEVADA_ASSIGN_OR_RETURN(const auto ngram, measure_served("ngram", ""));
-  if (!now || !ngram) return {};
-  LEVADA_RETURN_IF_ERROR(promote(candidates, *now, *ngram));
+  if (state_.promoted.empty()) {
+    state_.served = state_.ngram;
+  } else if (!is_current(state_.served)) {
+    state_.served.folder = state_.promoted;
+    LEVADA_RETURN_IF_ERROR(measure_served(state_.served));
+  }
+  LEVADA_RETURN_IF_ERROR(promote(candidates));
   forget_old();
   return {};
 }

@@ -32,6 +32,12 @@ struct Measured {
   double tokens_per_s = 0;             // of one request at a time
 };
 
+// A drafter that was measured: a trainer's draft, or the n-grams.
+struct Candidate {
+  std::string id, folder;
+  Measured held_out, extra;  // on the held-out prompts; on the recipe's own
+};
+
 class Flywheel {
  public:
   struct Setup {
@@ -53,10 +59,8 @@ class Flywheel {
     std::int64_t round = 1, samples_seen = 0, without_promotion = 0, failures = 0;
     std::string last_sample;
     std::string promoted, before;  // folders of drafts; empty: none
-  };
-  struct Candidate {
-    std::string id, folder;
-    Measured held_out, extra;
+    // What the promoted draft gave when it was measured, and the server without one.
+    Candidate served, ngram;
   };
 
   Status load_state();
@@ -75,10 +79,13 @@ class Flywheel {
   Status finish_round();
   std::vector<Candidate> collect_drafts() const;
   Result<Measured> measure(const std::vector<std::vector<std::int32_t>>& prompts);
-  Result<std::optional<Candidate>> measure_served(const std::string& id, const std::string& folder);
-  Status promote(std::vector<Candidate>& candidates, const Candidate& now, const Candidate& ngram);
-  Status append_history(const std::vector<Candidate>& candidates, const Candidate& now, const Candidate& ngram,
-                        const std::string& promoted) const;
+  // With this draft in service; an empty folder: with none.
+  Status measure_served(Candidate& candidate);
+  // On other prompts than these a figure of old does not count.
+  bool is_current(const Candidate& candidate) const;
+  Status promote(const std::vector<Candidate>& candidates);
+  Status append_history(const std::vector<Candidate>& candidates, const std::string& promoted,
+                        std::int64_t samples) const;
   void forget_old() const;
   bool paused() const;
   void say(const std::string& text);

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "up/flywheel.h"
 
@@ -53,46 +54,46 @@ Result<Measured> Flywheel::measure(const std::vector<std::vector<std::int32_t>>&
   return measured;
 }
 
-// None if a stop came in between.
-Result<std::optional<Flywheel::Candidate>> Flywheel::measure_served(const std::string& id, const std::string& folder) {
+bool Flywheel::is_current(const Candidate& candidate) const {
+  return candidate.held_out.prompts == std::ssize(held_out_) &&
+         candidate.extra.prompts == std::ssize(setup_.eval_prompts);
+}
+
+Status Flywheel::measure_served(Candidate& candidate) {
+  const std::string& folder = candidate.folder;
   LEVADA_ASSIGN_OR_RETURN(const ServedDrafts drafts, client_.list());
   if (folder.empty() && drafts.serving) LEVADA_RETURN_IF_ERROR(client_.unload().status());
   if (!folder.empty() && (!drafts.serving || drafts.serving->path != folder)) {
     LEVADA_RETURN_IF_ERROR(client_.load(folder, fs::path(folder).filename().string()).status());
   }
-  Candidate candidate{id, folder, {}, {}};
   LEVADA_ASSIGN_OR_RETURN(candidate.held_out, measure(held_out_));
   LEVADA_ASSIGN_OR_RETURN(candidate.extra, measure(setup_.eval_prompts));
-  if (pause_.stopped()) return std::optional<Candidate>();
-  return std::optional<Candidate>(std::move(candidate));
+  return {};
 }
 
-Status Flywheel::promote(std::vector<Candidate>& candidates, const Candidate& now, const Candidate& ngram) {
+Status Flywheel::promote(const std::vector<Candidate>& candidates) {
   const Candidate* best = nullptr;
   for (const Candidate& candidate : candidates) {
     if (best == nullptr || candidate.held_out.accept_length > best->held_out.accept_length) best = &candidate;
   }
-  const double needed = now.held_out.accept_length + setup_.recipe.flywheel->min_gain;
+  const double needed = state_.served.held_out.accept_length + setup_.recipe.flywheel->min_gain;
   const bool promoted = best != nullptr && best->held_out.accept_length > needed;
-  State next = state_;
-  next.samples_seen += static_cast<std::int64_t>(read_samples(round_folder(state_.round) / "train.jsonl").size());
   const std::vector<LiveSample> trained = read_samples(round_folder(state_.round) / "train.jsonl");
-  if (!trained.empty()) next.last_sample = trained.back().task_id;
+  say((promoted ? "promoted " : "not promoted: ") +
+      (best != nullptr ? best->id + ", " + text_of(best->held_out) : "nothing") +
+      " (in service: " + text_of(state_.served.held_out) + "; n-grams: " + text_of(state_.ngram.held_out) + ")");
+  LEVADA_RETURN_IF_ERROR(append_history(candidates, promoted ? best->id : "", std::ssize(trained)));
+  // The old one takes over first, so that the server's way back leads to it and not to a draft that was only measured.
+  LEVADA_RETURN_IF_ERROR(restore_service());
+  State next = state_;
   if (promoted) {
-    // The old one takes over first, so that the server's way back leads to it and not to a draft that was only measured.
-    if (!state_.promoted.empty()) LEVADA_RETURN_IF_ERROR(restore_service());
-    next.before = state_.promoted;
-    next.promoted = best->folder;
-    say("promoted " + best->id + ": " + text_of(best->held_out) + " (before: " + text_of(now.held_out) +
-        "; n-grams: " + text_of(ngram.held_out) + ")");
-  } else {
-    say("kept the draft in service: " + text_of(now.held_out) +
-        " (best of the round: " + (best != nullptr ? best->id + ", " + text_of(best->held_out) : std::string("none")) +
-        "; n-grams: " + text_of(ngram.held_out) + ")");
+    next.before = std::exchange(next.promoted, best->folder);
+    next.served = *best;
   }
+  if (!trained.empty()) next.last_sample = trained.back().task_id;
+  next.samples_seen += std::ssize(trained);
   next.without_promotion = promoted ? 0 : state_.without_promotion + 1;
   next.failures = 0;
-  LEVADA_RETURN_IF_ERROR(append_history(candidates, now, ngram, promoted ? best->id : ""));
   next.round = state_.round + 1;
   state_ = std::move(next);
   LEVADA_RETURN_IF_ERROR(save_state());
@@ -100,23 +101,22 @@ Status Flywheel::promote(std::vector<Candidate>& candidates, const Candidate& no
 }
 
 // Told before the state says so: a kill in between repeats a line, and loses none.
-Status Flywheel::append_history(const std::vector<Candidate>& candidates, const Candidate& now, const Candidate& ngram,
-                                const std::string& promoted) const {
+Status Flywheel::append_history(const std::vector<Candidate>& candidates, const std::string& promoted,
+                                std::int64_t samples) const {
   const auto seconds = [](std::int64_t us) { return static_cast<double>(us) / 1e6; };
   const auto line_of = [&](const Candidate& candidate) {
     Json json = json_of(candidate.held_out);
     if (candidate.extra.prompts > 0) json["eval_prompts"] = json_of(candidate.extra);
     return json;
   };
-  const auto samples = static_cast<std::int64_t>(read_samples(round_folder(state_.round) / "train.jsonl").size());
   Json line = {{"round", state_.round},
                {"unix_s", setup_.unix_s()},
                {"samples", samples},
                {"samples_seen", state_.samples_seen + samples},
                {"train_s", seconds(trained_us_ - round_started_us_)},
                {"measure_s", seconds(clock_.now_us() - trained_us_)}};
-  line["before"] = line_of(now);
-  line["ngram"] = line_of(ngram);
+  line["before"] = line_of(state_.served);
+  line["ngram"] = line_of(state_.ngram);
   for (const Candidate& candidate : candidates) line["drafts"][candidate.id] = line_of(candidate);
   line["promoted"] = promoted.empty() ? Json() : Json(promoted);
   std::ofstream out(folder_ / "flywheel.jsonl", std::ios::binary | std::ios::app);

@@ -8,6 +8,7 @@
 #include "kernels/cuda/quantize.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/skinny.h"
+#include "kernels/cuda/tiles.h"
 
 namespace levada::kernels::cuda {
 namespace {
@@ -49,6 +50,7 @@ class CudaLinears final : public Linears {
     LEVADA_RETURN_IF_ERROR(check(call));
     if (call.x.shape[0] == 0) return {};
     if (fits_skinny(call)) return run_skinny(call, stream);
+    if (fits_tiles(call)) return run_tiles(call, stream);
     TensorView x = call.x;
     if (call.norm.data != nullptr) {
       x = scratch_view(scratch_.normed, x.shape[0], x.shape[1]);
@@ -75,7 +77,7 @@ class CudaLinears final : public Linears {
     std::vector<Product> products;
     for (const LinearCall& call : calls) {
       LEVADA_RETURN_IF_ERROR(check(call));
-      if (call.x.shape[0] == 0 || fits_skinny(call)) return false;
+      if (call.x.shape[0] == 0 || fits_skinny(call) || fits_tiles(call)) return false;
       products.push_back(product_of(call));
     }
     if (products.empty()) return false;
@@ -180,6 +182,7 @@ Result<std::unique_ptr<Linears>> Linears::create(const LinearsOptions& options) 
                                     options.max_pair_width >= 0 && options.max_f8_width >= 0,
                                 kName, "options: a floating type, at least one row, widths of at least 0"));
   LEVADA_RETURN_IF_ERROR(prepare_skinny());
+  LEVADA_RETURN_IF_ERROR(prepare_tiles());
   LEVADA_ASSIGN_OR_RETURN(auto plans, BlasPlans::create());
   const std::int64_t rows = padded(options.max_rows), f8 = options.max_f8_width;
   ScratchRows scratch;

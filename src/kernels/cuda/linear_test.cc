@@ -16,7 +16,7 @@ struct LinearCase {
 };
 
 std::unique_ptr<Linears> make(DType dtype) {
-  auto linears = Linears::create({64, 4096, 8192, 0, dtype});
+  auto linears = Linears::create({160, 4096, 8192, 0, dtype});
   EXPECT_TRUE(linears.ok()) << linears.status().to_string();
   return std::move(linears).value();
 }
@@ -68,7 +68,7 @@ TEST_P(CudaLinearTest, EqualsItsTwinForFewRows) {
 
 TEST_P(CudaLinearTest, EqualsItsTwinForManyRows) {
   std::uint64_t seed = 1000;
-  for (const std::int64_t rows : {17, 33, 64}) {
+  for (const std::int64_t rows : {17, 24, 33, 48, 63, 64, 65, 129}) {
     for (const LinearEnd end : {LinearEnd::kStore, LinearEnd::kAdd, LinearEnd::kSiluMul}) {
       equals_its_twin({rows, 192, 576, true, end}, seed += 10);
       equals_its_twin({rows, 400, 1536, false, end}, seed += 10);
@@ -129,7 +129,7 @@ TEST_P(CudaLinearTest, AChainReadsWhatItsPredecessorsWrote) {
 }
 
 TEST_P(CudaLinearTest, TunedPlansTravelAsText) {
-  auto x = GpuTensor::random(1, type(), {32, 128}), w = GpuTensor::random(2, type(), {64, 128}),
+  auto x = GpuTensor::random(1, type(), {32, 2048}), w = GpuTensor::random(2, type(), {64, 2048}),
        out = GpuTensor::unwritten(type(), {32, 64}), again = GpuTensor::unwritten(type(), {32, 64});
   LinearCall call{x, w, {}, {}, 0, LinearEnd::kStore, out};
   const LinearCall calls[] = {call};
@@ -161,7 +161,7 @@ TEST_P(CudaLinearTest, RefusesShapesThatDontFit) {
   EXPECT_TRUE(refused({x, w, {}, norm, 0, LinearEnd::kStore, out}));
   EXPECT_TRUE(refused({x, w, {}, {}, 0, LinearEnd::kSiluMul, out}));
   EXPECT_TRUE(refused({x, w, {}, {}, 0, LinearEnd::kStore, x}));
-  auto many = GpuTensor::random(1, type(), {65, 64}), many_out = GpuTensor::unwritten(type(), {65, 16});
+  auto many = GpuTensor::random(1, type(), {161, 64}), many_out = GpuTensor::unwritten(type(), {161, 16});
   EXPECT_TRUE(refused({many, w, {}, {}, 0, LinearEnd::kStore, many_out}));
 }
 

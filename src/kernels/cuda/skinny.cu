@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/device_values.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/mma.h"
 #include "kernels/cuda/skinny.h"
 
 namespace levada::kernels::cuda {
@@ -48,30 +49,6 @@ struct Layout {
   // A multiple of 128 bytes, and half of one.
   __host__ __device__ static int x_stride_bytes(int k) { return (k * 2 + 127) / 128 * 128 + kXPadBytes; }
 };
-
-__device__ void copy_ahead(void* to, const void* from) {
-  const auto shared = static_cast<unsigned>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
-}
-__device__ void end_step() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int kMost>
-__device__ void wait_all_but() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kMost) : "memory");
-}
-// sum[batch row][weight row] += a b over 16 columns.
-template <class T>
-__device__ void multiply(float (&sum)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
-                         unsigned b1) {
-  if constexpr (std::is_same_v<T, Bf16>) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  }
-}
 
 // The slice of the columns that a warp multiplies, the same for every tile.
 struct Slice {
@@ -146,10 +123,6 @@ class Feed {
   int tile_, chunk_ = 0;
   const T* from_[kStreams];
 };
-
-// Norm weights times this go into x, so that f16 doesn't overflow where the row is large; the epilogue takes it back.
-template <class T>
-constexpr float kNormScale = std::is_same_v<T, F16> ? 1.0f / 64 : 1.0f;
 
 // Norm weights never change: they are brought near before the predecessors end. As T, like the x that they meet.
 template <class T>

@@ -1,5 +1,8 @@
 // Drafts at work on a GPU in float32: the oracle's decoding block by block, the CPU's guesses for every kind of step, and
 // what must not change one: graphs, neighbours, a swap. Fails where there is no GPU.
+#include <atomic>
+#include <thread>
+
 #include "model/draft_support_test.h"
 
 namespace levada::model {
@@ -206,6 +209,29 @@ TEST_F(CudaDraft, SwapsBetweenStepsChangeGuessesButNoToken) {
   EXPECT_EQ(tokens_of[0], tokens("out.sequence", 0, 55));
   EXPECT_EQ(tokens_of[1], tokens("out.sequence", 0, 55));
   EXPECT_EQ(guesses[1], guesses[0]);
+}
+
+// Loading allocates; steps record graphs meanwhile, for every number of requests anew.
+TEST_F(CudaDraft, DraftsAreLoadedBesideStepsThatRecordGraphs) {
+  const std::vector<core::Token> ids = tokens("out.sequence", 0, 55);
+  Bench bench(folders.target(), folders.options(), *gpu);
+  const auto draft = load(bench, folders);
+  std::atomic<bool> done = false;
+  std::size_t loaded = 0;
+  std::thread loading([&] {
+    for (; !done; ++loaded) EXPECT_TRUE(bench.model->load_draft(folders.draft()).ok());
+  });
+  std::vector<Part> parts;
+  const StepTokens alone = BothDevices::run(bench, draft, ids, {{0, 24, 20, {4, 3, 3, 0}}});
+  for (int requests = 1; requests <= 16; ++requests) {
+    parts.push_back({0, 24, 20, {4, 3, 3, 0}});
+    const StepTokens step = BothDevices::run(bench, draft, ids, parts);
+    for (std::size_t i = 0; i < step.proposed.size(); ++i) ASSERT_EQ(step.proposed[i], alone.proposed[i % 3]) << i;
+    ASSERT_EQ(step.proposed.size(), 3 * parts.size());
+  }
+  done = true;
+  loading.join();
+  EXPECT_GT(loaded, 0u);
 }
 
 TEST_F(CudaDraft, WhatDoesNotFitIsRefused) {

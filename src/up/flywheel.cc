@@ -195,7 +195,9 @@ Result<bool> Flywheel::prepare_round() {
 
 Status Flywheel::synthesize() {
   std::vector<std::string> words = setup_.synthesize;
-  words.insert(words.end(), {"--seed", std::to_string(1000 + state_.round)});
+  // Its questions take the numbers from the seed on: those of another time must not be asked again.
+  constexpr std::int64_t kSeedsASecond = 100'000;
+  words.insert(words.end(), {"--seed", std::to_string(setup_.unix_s() * kSeedsASecond)});
   say("the target asks itself");
   LEVADA_ASSIGN_OR_RETURN(const std::optional<int> code, run_child(words, (folder_ / "synthesize.log").string()));
   if (code && *code != 0) return unavailable("levada synthesize ended with " + std::to_string(*code));

@@ -99,7 +99,7 @@ Status write_spec_chart(const std::string& file, const std::vector<Case>& cases)
   for (const auto& [name, points] : accepted) colors.emplace(name, kInk);
   const double top = std::ceil(most_y * 2) / 2;
   draw(picture, {kLeft, 340, most_x, top, top > 4 ? 1.0 : 0.5, true}, speedups, colors, "speedup / requests at once");
-  draw(picture, {420, 690, most_place, 1, 0.25, false}, accepted, colors, "share accepted / place");
+  draw(picture, {420, 690, most_place, 1, 0.2, false}, accepted, colors, "share accepted / place");
   return picture.write(file);
 }
 

@@ -8,6 +8,7 @@ namespace {
 constexpr std::int32_t kFirstPause = 8, kLongestPause = 64;
 constexpr double kMargin = 1.03;    // that drafts must win: less is noise of the measured times
 constexpr std::int32_t kProbe = 1;  // drafts
+constexpr double kWorthless = 0.1;  // acceptance of all requests' drafts
 constexpr double kGuessFade = 0.9;
 constexpr double kOthersWeight = 12;  // of all requests' acceptance in one's own
 
@@ -19,6 +20,8 @@ void Acceptance::add(std::int32_t drafts, std::int32_t accepted) {
 }
 
 std::int32_t Track::pause() const { return std::max(pause_, kFirstPause); }
+
+bool Track::rested() const { return plain_ >= kLongestPause; }
 
 void Track::on_verified(std::int32_t drafts, std::int32_t accepted) {
   if (drafts <= 0) return;
@@ -57,7 +60,8 @@ std::int32_t Pace::choose(const Track& track, std::int32_t most, std::int32_t re
   requests = std::max(requests, 1);
   const double others = all_.mixed(options_.first_guess, guess_weight_);
   const std::int32_t wanted = best(track.acceptance_.mixed(others, kOthersWeight), most, requests);
-  if (wanted > 0 || !track.probing()) return wanted;
+  const bool probing = others < kWorthless ? track.rested() : track.probing();
+  if (wanted > 0 || !probing) return wanted;
   return best(1.0, most, requests) > 0 ? kProbe : 0;  // where rows cost what steps cost there is nothing to find out
 }
 

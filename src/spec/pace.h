@@ -3,7 +3,7 @@
 // Owner: the scheduler; a Track belongs to its request.
 // Thread: the scheduler's.
 // Invariant: the same calls give the same answers. A request whose drafts fail costs a vanishing share of its steps: it is
-// tried again after pauses that double up to a limit. Without adaptation every step verifies the most there is.
+// tried again after pauses that double up to a limit, at once the longest where everybody's drafts fail. Without adaptation every step verifies the most there is.
 // Formula: expected tokens of a step with m drafts, (1 - a^(m+1)) / (1 - a), by the time such a step takes; a: accepted
 // share of the drafts that were reached, a mean over the last steps.
 #pragma once
@@ -38,6 +38,7 @@ class Track {
   friend class Pace;
   std::int32_t pause() const;
   bool probing() const { return plain_ >= pause(); }
+  bool rested() const;  // for the longest pause
 
   Acceptance acceptance_{0.95};
   std::int32_t pause_ = 0;  // plain steps before the next probe; 0: no probe has failed

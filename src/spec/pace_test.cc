@@ -139,6 +139,15 @@ TEST(Pace, PausesDoubleUpToALimitAndProbesAreSmall) {
   EXPECT_EQ(std::vector<int>(pauses.begin(), pauses.begin() + 6), (std::vector<int>{8, 16, 32, 64, 64, 64}));
 }
 
+// Answers shorter than the pauses would else pay for what the answers before have shown.
+TEST(Pace, ANewRequestWaitsLongWhereEverybodysDraftsFail) {
+  Decoding decoding({.busy_rows = 2}, 4, 15);
+  for (int i = 0; i < 500; ++i) decoding.step(0);
+  decoding.tracks.assign(4, Track());
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(decoding.step(0), (std::vector<std::int32_t>(4, 0))) << i;
+  EXPECT_EQ(decoding.step(0), (std::vector<std::int32_t>(4, 1)));
+}
+
 TEST(Pace, ADraftThatBecomesRightIsFoundAfterOnePause) {
   Decoding decoding({.busy_rows = 32}, 1, 15);
   for (int i = 0; i < 1000; ++i) decoding.step(0);

@@ -43,7 +43,7 @@ def processes_in(folder):
 class Run:
     """A recipe in a folder, and the launcher that runs it."""
 
-    def __init__(self, binary, device, folder, consumers=((4, 64), (8, 128), (16, 256)), prompts=48):
+    def __init__(self, binary, device, folder, consumers=((4, 64), (8, 128), (16, 256)), prompts=48, flywheel=None):
         self.binary, self.folder, self.port = binary, folder, free_port()
         self.prompts, self.consumers = prompts, [f"b{block}" for block, _ in consumers]
         self.recipe = folder / "recipe.yaml"
@@ -55,7 +55,7 @@ class Run:
             server["cuda_visible_devices"] = ["0"]
             managed["trainer_cuda_visible_devices"] = ["0"] * len(consumers)
             levada = {"transport": "nvlink", "share_gpus": True}
-        self.recipe.write_text(json.dumps({
+        recipe = {
             "run_id": "gate", "output_dir": str(folder / "out"),
             "model": {"target_model_path": os.path.join(ROOT, "tests/vectors/tiny/llama"), "torch_dtype": "bfloat16",
                       "draft_num_hidden_layers": 1, "mask_token_id": 3},
@@ -72,7 +72,11 @@ class Run:
                     "capture_reservation_bytes": 1 << 20, "capture_max_sample_bytes": 1 << 20,
                     "consumers": [{"consumer_id": f"b{block}", "seed": block, "loss_type": "dflash", "dpace_alpha": 0.5,
                                    "draft_block_size": block, "num_anchors": anchors, "learning_rate": 0.001,
-                                   "warmup_ratio": 0.1} for block, anchors in consumers]}}}}))
+                                   "warmup_ratio": 0.1} for block, anchors in consumers]}}}}
+        if flywheel is not None:
+            recipe["flywheel"] = flywheel
+            recipe["data"] = {"max_length": 256}
+        self.recipe.write_text(json.dumps(recipe))
 
     def start(self, *sets, flags=("--exit-when-done",)):
         words = [self.binary, "up", str(self.recipe), "--plain", "--summary", str(self.folder / "summary.json"), *flags]

@@ -102,8 +102,26 @@ Result<std::unique_ptr<DraftDesk>> open_drafts(const engine::Options& options, e
   return desk;
 }
 
+// A draft that nobody would ask, and a drafter that has none.
+Status check_speculation(const ServerOptions& options) {
+  const std::string& algorithm = options.sched.speculative_algorithm;
+  const bool draft = !options.engine.speculative_draft_model_path.empty();
+  const bool room = draft || !options.engine.speculative_draft_room.empty();
+  if (algorithm == "DFLASH" && !room) {
+    return invalid_argument(
+        "is needed by --speculative-algorithm DFLASH (or --speculative-draft-room, for a draft that comes later)",
+        "speculative_draft_model_path");
+  }
+  if (draft && (algorithm == "NGRAM" || algorithm == "none")) {
+    return invalid_argument("is never asked with --speculative-algorithm " + algorithm + ": leave one of them out",
+                            "speculative_draft_model_path");
+  }
+  return {};
+}
+
 Status serve(const ServerOptions& options, const OptionTable& table, SignalWatch& signals) {
   LEVADA_RETURN_IF_ERROR(serve::check_options(options.serve));
+  LEVADA_RETURN_IF_ERROR(check_speculation(options));
   SystemClock clock;
   const std::string served_name =
       options.serve.served_model_name.empty() ? options.engine.model_path : options.serve.served_model_name;
@@ -170,10 +188,11 @@ int serve_command(Words words) {
   if (as_sglang) {
     if (const Status taken = take_sglang_environment(table); !taken.ok()) return report(taken);
   }
-  const Result<recipe::CommandLine> line =
+  Result<recipe::CommandLine> line =
       recipe::parse_command_line(words, table, recipe::Overrides::kApply,
                                  as_sglang ? recipe::UnknownFlags::kCollect : recipe::UnknownFlags::kRefuse);
   if (!line.ok()) return report(line.status());
+  if (const Status taken = take_speculative_flags(line->unknown, table); !taken.ok()) return report(taken);
   if (const Status passed = pass_over(line->unknown); !passed.ok()) return report(passed);
   if (line->help) {
     std::printf("usage: levada serve [--recipe FILE] [--set room.name=value] [flags]\n%s",

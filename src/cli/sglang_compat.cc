@@ -57,6 +57,32 @@ Status pass_over(const std::vector<recipe::UnknownFlag>& flags) {
   return {};
 }
 
+Status take_speculative_flags(std::vector<recipe::UnknownFlag>& flags, const OptionTable& table) {
+  constexpr std::string_view kRoom = "sched", kTokens = "speculative_num_draft_tokens";
+  std::vector<recipe::UnknownFlag> rest;
+  for (recipe::UnknownFlag& flag : flags) {
+    const bool block = flag.name == "--speculative-dflash-block-size";
+    if (!block && flag.name != "--speculative-num-steps" && flag.name != "--speculative-eagle-topk") {
+      rest.push_back(std::move(flag));
+      continue;
+    }
+    const bool number = !flag.value.empty() && flag.value.find_first_not_of("0123456789") == std::string::npos;
+    if (!number) return invalid_argument(flag.name + " must be a whole number, got '" + flag.value + "'");
+    if (!block) {
+      if (flag.value != "1") LEVADA_LOG_WARNING(flag.name, " is 1 here: a draft proposes its whole block in one step");
+      continue;
+    }
+    const std::string given = table.find(kRoom, kTokens)->value();
+    if (given != "0" && given != flag.value) {
+      return invalid_argument(flag.name + " " + flag.value + " and --speculative-num-draft-tokens " + given +
+                              " mean the same and must agree");
+    }
+    LEVADA_RETURN_IF_ERROR(table.set(kRoom, kTokens, flag.value));
+  }
+  flags = std::move(rest);
+  return {};
+}
+
 Status take_sglang_environment(const OptionTable& table) {
   for (const auto& [name, room, option] : kEnvironment) {
     const char* value = std::getenv(name);

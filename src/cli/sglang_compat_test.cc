@@ -81,5 +81,36 @@ TEST(SglangCompat, ThePluginsEnvironmentTurnsCapturesOn) {
   EXPECT_TRUE(options.capture.enable_spec_capture);
 }
 
+// What these flags leave of themselves, and speculative_num_draft_tokens afterwards; or why not.
+std::string taken(std::vector<recipe::UnknownFlag> flags, std::int64_t draft_tokens = 0) {
+  sched::Options options;
+  options.speculative_num_draft_tokens = draft_tokens;
+  OptionTable table;
+  sched::describe(table, options);
+  const Status status = take_speculative_flags(flags, table);
+  if (!status.ok()) return status.message();
+  std::string rest;
+  for (const recipe::UnknownFlag& flag : flags) rest += flag.name + " ";
+  return rest + std::to_string(options.speculative_num_draft_tokens);
+}
+
+TEST(SglangCompat, TheBlockSizeHasTwoNamesThatMustAgree) {
+  EXPECT_EQ(taken({{"--speculative-dflash-block-size", "8"}}), "8");
+  EXPECT_EQ(taken({{"--speculative-dflash-block-size", "8"}}, 8), "8");
+  EXPECT_EQ(taken({{"--speculative-dflash-block-size", "8"}}, 16),
+            "--speculative-dflash-block-size 8 and --speculative-num-draft-tokens 16 mean the same and must agree");
+  EXPECT_EQ(taken({{"--speculative-dflash-block-size", "-8"}}),
+            "--speculative-dflash-block-size must be a whole number, got '-8'");
+  EXPECT_NE(taken({{"--speculative-dflash-block-size", "800"}}).find("800"), std::string::npos)
+      << "beyond what is allowed";
+}
+
+TEST(SglangCompat, StepsAndBranchesOfADraftAreOne) {
+  EXPECT_EQ(
+      taken({{"--speculative-num-steps", "1"}, {"--speculative-eagle-topk", "4"}, {"--attention-backend", "x"}}, 8),
+      "--attention-backend 8");
+  EXPECT_EQ(taken({{"--speculative-num-steps", ""}}), "--speculative-num-steps must be a whole number, got ''");
+}
+
 }  // namespace
 }  // namespace levada::cli

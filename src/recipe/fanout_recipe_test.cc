@@ -182,5 +182,46 @@ TEST(FanoutRecipe, HostileTextIsRefusedNotFollowed) {
   EXPECT_NE(refusal({}, "- 1\n"), "");
 }
 
+// A recipe of a flywheel: no prompts of its own.
+const std::vector<std::string> kFlywheelSets = {"data={max_length: 256}",
+                                                "flywheel={rate: 0.5, promote: {min_gain: 0.1}}"};
+
+std::vector<std::string> with(std::vector<std::string> sets, const std::vector<std::string>& more) {
+  sets.insert(sets.end(), more.begin(), more.end());
+  return sets;
+}
+
+TEST(FlywheelRecipe, TrainsOnWhatItServes) {
+  const auto recipe = read_test_recipe(kCpuRecipe, kFlywheelSets);
+  ASSERT_TRUE(recipe.ok()) << recipe.status().to_string();
+  ASSERT_TRUE(recipe->flywheel);
+  EXPECT_EQ(recipe->flywheel->rate, 0.5);
+  EXPECT_EQ(recipe->flywheel->min_gain, 0.1);
+  EXPECT_TRUE(recipe->managed);
+  EXPECT_FALSE(read_test_recipe(kCpuRecipe)->flywheel) << "off unless the recipe says so";
+}
+
+TEST(FlywheelRecipe, AContradictionNamesItsField) {
+  EXPECT_THAT(refusal(with(kFlywheelSets, {"data.prompts_path=p.jsonl"})), HasSubstr("data: must be left out"));
+  EXPECT_THAT(refusal(with(kFlywheelSets, {"flywheel.min_samples=65"})), HasSubstr("flywheel.samples_per_round"));
+  EXPECT_THAT(refusal(with(kFlywheelSets, {"flywheel.rat=1"})), HasSubstr("did you mean rate?"));
+  EXPECT_THAT(refusal(with(kFlywheelSets, {"flywheel.held_out_share=1.5"})), HasSubstr("held_out_share"));
+}
+
+TEST(FlywheelRecipe, ARoundIsARunOnTheServerThatIsThere) {
+  const auto round =
+      read_test_recipe(kCpuRecipe, with(kFlywheelSets, {"flywheel.round=/f/round-3", "data.max_prompts=6"}));
+  ASSERT_TRUE(round.ok()) << round.status().to_string();
+  EXPECT_FALSE(round->flywheel);
+  EXPECT_FALSE(round->managed);
+  EXPECT_THAT(round->disaggregated.server_urls, ElementsAre("http://127.0.0.1:30000"));
+  EXPECT_EQ(round->data.prompts(), "/f/round-3/train.jsonl");
+  EXPECT_EQ(round->output_dir, "/f/round-3");
+  EXPECT_EQ(round->disaggregated.control_dir, "/f/round-3/control");
+  EXPECT_EQ(round->store_id(), read_test_recipe(kCpuRecipe, kFlywheelSets)->store_id())
+      << "one server writes for all rounds";
+  EXPECT_EQ(round->steps_of(round->consumers[0]), 3);
+}
+
 }  // namespace
 }  // namespace levada::recipe

@@ -225,5 +225,23 @@ TEST(LaunchPlan, ServersThatRunAlreadyAreNotStarted) {
   EXPECT_THAT(plan_json(plan), HasSubstr("\"kind\": \"supervisor\""));
 }
 
+TEST(LaunchPlan, AFlywheelIsItsServerAndOneRole) {
+  const LaunchPlan plan =
+      make_plan(recipe_of(kCpuRecipe, {"data={max_length: 256}", "flywheel={rate: 0.5}"}), context());
+  ASSERT_EQ(plan.services.size(), 1u);
+  ASSERT_EQ(plan.commands.size(), 1u);
+  EXPECT_EQ(plan.commands[0].label, "flywheel");
+  EXPECT_THAT(plan.commands[0].argv, ElementsAre("levada", "flywheel", "run", "r.yaml"));
+  const std::vector<std::string>& server = plan.services[0].argv;
+  const auto value_of = [&](const std::string& flag) {
+    const auto found = std::find(server.begin(), server.end(), flag);
+    return found == server.end() ? "" : *(found + 1);
+  };
+  EXPECT_EQ(value_of("--live-samples-dir"), "/work/out/flywheel/spool");
+  EXPECT_EQ(value_of("--live-samples-rate"), "0.5");
+  EXPECT_EQ(value_of("--speculative-draft-room"), "/work/out/flywheel/draft-room.json");
+  EXPECT_EQ(plan.ports.size(), 1u) << "each round has a registry of its own";
+}
+
 }  // namespace
 }  // namespace levada::recipe

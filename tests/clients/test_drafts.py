@@ -165,3 +165,15 @@ def test_a_server_that_is_ended_amid_loads_ends_well(request, tmp_path, folders)
         time.sleep(0.01)
     for thread in threads:
         thread.join()
+
+
+def test_flags_that_contradict_each_other_are_refused(request, folders):
+    for flags, words in [(["--speculative-algorithm", "DFLASH"], "speculative_draft_model_path"),
+                         (["--speculative-algorithm", "none", "--speculative-draft-model-path", folders["a"]], "never asked"),
+                         (["--speculative-draft-model-path", str(folders["root"] / "none")], "none"),
+                         (["--speculative-draft-model-path", folders["large"], "--speculative-draft-room", folders["a"]], "layers"),
+                         (["--compat", "sglang", "--speculative-num-draft-tokens", "4", "--speculative-dflash-block-size", "8"],
+                          "must agree")]:
+        done = subprocess.run([request.config.getoption("--binary"), "serve", "--model", "tests/vectors/tiny/llama", "--port", "0",
+                               *flags], capture_output=True, text=True, timeout=60, cwd=ROOT)
+        assert done.returncode == 2 and words in done.stderr, (flags, done.returncode, done.stderr)

@@ -112,6 +112,7 @@ class Brain {
   std::int32_t proposals_with_room(const RequestState& state, std::int32_t end) const;
   // For drafts and proposals behind token `end`; without enough pages it decodes plainly: nobody is retracted for a guess.
   bool obtain_draft_pages(RequestState& state, std::int32_t end);
+  void spend_draft_budget(RequestState& state);
   void note_draft_planes(RequestState& state);
   void note_draft_written(const RequestState& state, std::int32_t first);
   void judge_drafts(RequestState& state, const FlightRow& row, std::int32_t accepted);
@@ -179,7 +180,8 @@ class Brain {
   std::vector<RequestState*> decode_rows_;
   std::vector<PrefillRow> prefill_rows_;
   bool pages_short_ = false;
-  bool head_refused_ = false;  // by the last admission, for want of slots or pages
+  std::int32_t drafts_left_ = 0, proposals_left_ = 0;  // that it may yet verify, and ask for
+  bool head_refused_ = false;                          // by the last admission, for want of slots or pages
   std::int64_t admitted_input_tokens_ = 0, admitted_cached_tokens_ = 0;
 
   std::vector<core::OutputDelta> deltas_;

@@ -43,6 +43,8 @@ void Brain::preempt_for_head() {
 void Brain::make_room() {
   decode_rows_.clear();
   pages_short_ = false;
+  drafts_left_ = proposals_left_ =
+      std::max(limits_.max_samples - static_cast<std::int32_t>(options_.max_running_requests), 0);
   // obtain_page() may take requests out of running_, but only younger ones or the one at hand.
   for (std::size_t i = 0; i < running_.size(); ++i) {
     RequestState& state = *running_[i];
@@ -50,6 +52,7 @@ void Brain::make_room() {
     const bool has_page = state.planned_tokens < state.pages.size() * layout_.page_size_tokens();
     if (!has_page && !obtain_page(state)) continue;
     obtain_draft_pages(state, state.planned_tokens + 1);
+    spend_draft_budget(state);
     decode_rows_.push_back(&state);
   }
 }

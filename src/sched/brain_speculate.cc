@@ -109,6 +109,15 @@ bool Brain::obtain_draft_pages(RequestState& state, std::int32_t end) {
   return false;
 }
 
+// Oldest first, as everywhere.
+void Brain::spend_draft_budget(RequestState& state) {
+  const auto drafts = static_cast<std::int32_t>(state.drafts.size());
+  if (drafts > drafts_left_) state.drafts.resize(static_cast<std::size_t>(drafts_left_));
+  state.propose = std::min(state.propose, proposals_left_);
+  drafts_left_ -= static_cast<std::int32_t>(state.drafts.size());
+  proposals_left_ -= state.propose;
+}
+
 // The first proposal follows the prompt's last chunk.
 void Brain::prepare_first_proposal(RequestState& state, std::int32_t end) {
   state.propose = 0;
@@ -117,6 +126,7 @@ void Brain::prepare_first_proposal(RequestState& state, std::int32_t end) {
       pace_.choose(state.track, most_drafts(draft_.block_size), static_cast<std::int32_t>(running_.size()));
   state.propose = std::clamp(wished, 0, proposals_with_room(state, end));
   obtain_draft_pages(state, end);
+  spend_draft_budget(state);
 }
 
 void Brain::note_draft_planes(RequestState& state) {

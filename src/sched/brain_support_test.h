@@ -23,6 +23,7 @@ struct Scene {
   std::int32_t page_size = 4, total_pages = 250, context = 4000;
   Options options = {};
   const text::Tokenizer* tokenizer = nullptr;
+  std::int32_t max_samples = 1024;
 };
 
 // A brain and a scripted model driven in lockstep: turn() is one step of the real loop with the device always ready.
@@ -31,7 +32,7 @@ class Bench {
   explicit Bench(Scene setup)
       : layout(setup.page_size,
                {{"k", core::kTargetGroup, DType::kF32, 1, {0}}, {"draft_k", core::kDraftGroup, DType::kF32, 1, {0}}}),
-        limits{setup.context, setup.total_pages, kVocab, {}},
+        limits{setup.context, setup.total_pages, kVocab, {}, setup.max_samples},
         model(setup.total_pages, setup.page_size, kVocab),
         brain(setup.options, limits, layout, setup.tokenizer, clock, metrics) {
     model.set_result_sink([this](core::StepResult result) { brain.apply(result); });

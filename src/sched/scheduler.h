@@ -54,6 +54,7 @@ struct Limits {
   std::int32_t total_pages = 0;
   std::int32_t vocab_size = 0;
   std::vector<core::Token> eos_token_ids;
+  std::int32_t max_samples = 1024;  // of a step; drafts and proposals share what the requests' own samples leave
 };
 
 class Scheduler {

@@ -170,6 +170,28 @@ TEST(Speculation, NobodyGoesBackForAGuess) {
   bench.expect_all_returned();
 }
 
+TEST(Speculation, AStepVerifiesNoMoreThanTheExecutorTakes) {
+  Scene scene{.options = always_largest()};
+  scene.options.max_running_requests = 8;
+  scene.max_samples = 8 + 10;
+  SpeculatingBench bench(scene, 9);
+  for (std::uint64_t id = 1; id <= 8; ++id) bench.submit(id, prompt(10, static_cast<Token>(id * 20)), 30);
+  std::size_t most = 0;
+  while (auto plan = bench.brain.next_plan()) {
+    most = std::max(most, plan->samples.size());
+    std::int32_t proposed = 0;
+    for (const core::PlanSlice& slice : plan->slices) proposed += slice.propose;
+    EXPECT_LE(proposed, 10);
+    bench.model.submit(std::move(plan));
+    bench.model.compute_one();
+    bench.collect();
+  }
+  EXPECT_LE(most, 18u);
+  EXPECT_GT(most, 12u);
+  for (std::uint64_t id = 1; id <= 8; ++id)
+    EXPECT_EQ(bench.answers[id].ids, plain_answer(Bench::greedy(1, prompt(10, static_cast<Token>(id * 20)), 30)).ids);
+}
+
 TEST(Speculation, OneThatDoesNotSpeculateSharesTheSteps) {
   SpeculatingBench bench;
   bench.submit(1, prompt(10), 40);

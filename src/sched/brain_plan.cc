@@ -43,8 +43,10 @@ void Brain::preempt_for_head() {
 void Brain::make_room() {
   decode_rows_.clear();
   pages_short_ = false;
-  drafts_left_ = proposals_left_ =
-      std::max(limits_.max_samples - static_cast<std::int32_t>(options_.max_running_requests), 0);
+  // Whoever runs, and whoever may be admitted to this step, has a sample of its own.
+  const std::int64_t sampling = std::min<std::int64_t>(
+      options_.max_running_requests, static_cast<std::int64_t>(running_.size()) + waiting_.size() + (chunked_ ? 1 : 0));
+  drafts_left_ = proposals_left_ = static_cast<std::int32_t>(std::max<std::int64_t>(limits_.max_samples - sampling, 0));
   // obtain_page() may take requests out of running_, but only younger ones or the one at hand.
   for (std::size_t i = 0; i < running_.size(); ++i) {
     RequestState& state = *running_[i];

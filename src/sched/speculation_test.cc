@@ -172,7 +172,7 @@ TEST(Speculation, NobodyGoesBackForAGuess) {
 
 TEST(Speculation, AStepVerifiesNoMoreThanTheExecutorTakes) {
   Scene scene{.options = always_largest()};
-  scene.options.max_running_requests = 8;
+  scene.options.max_running_requests = 18;
   scene.max_samples = 8 + 10;
   SpeculatingBench bench(scene, 9);
   for (std::uint64_t id = 1; id <= 8; ++id) bench.submit(id, prompt(10, static_cast<Token>(id * 20)), 30);

@@ -92,8 +92,8 @@ template <class V, int R, class W>
       }
     };
     std::int64_t i = 0;
+    // Fetched to the second-level cache: the first is full of rows of x.
     for (; i + V::kWidth <= k; i += V::kWidth) {
-// To the second-level cache: the first is full of rows of x.
 #pragma GCC unroll 2
       for (int n = 0; n < kColumns; ++n) __builtin_prefetch(w.row[first + n] + i + fetch_ahead, 0, 2);
       const auto load = [i](const auto* p) __attribute__((always_inline)) { return V::load(p + i); };

@@ -1,5 +1,7 @@
 #include <cstdio>
+#include <deque>
 #include <filesystem>
+#include <fstream>
 
 #include "cli/fanout_setup.h"
 #include "up/run_folder.h"
@@ -7,17 +9,37 @@
 namespace levada::cli {
 namespace {
 
+struct Asked {
+  std::filesystem::path control_folder;
+  std::filesystem::path history;  // of a flywheel
+};
+
 // A folder is a control folder, anything else a recipe that names one.
-Result<std::filesystem::path> control_folder(const recipe::CommandLine& line) {
+Result<Asked> asked_for(const recipe::CommandLine& line) {
   if (line.positionals.size() != 1) return invalid_argument("status takes one recipe or control folder");
   std::error_code error;
-  if (std::filesystem::is_directory(line.positionals[0], error)) return std::filesystem::path(line.positionals[0]);
+  if (std::filesystem::is_directory(line.positionals[0], error)) return Asked{line.positionals[0], {}};
   LEVADA_ASSIGN_OR_RETURN(const recipe::FanoutRecipe recipe, load_recipe_of(line, line.positionals[0]));
-  return std::filesystem::path(recipe.disaggregated.control_dir);
+  Asked asked{recipe.disaggregated.control_dir, {}};
+  if (recipe.flywheel) asked.history = std::filesystem::path(recipe.flywheel_folder()) / "flywheel.jsonl";
+  return asked;
+}
+
+// Of each round what was measured, the newest rounds last.
+void print_history(const std::filesystem::path& file) {
+  constexpr std::size_t kShown = 5;
+  std::ifstream in(file);
+  std::deque<std::string> newest;
+  for (std::string line; std::getline(in, line);) {
+    newest.push_back(std::move(line));
+    if (newest.size() > kShown) newest.pop_front();
+  }
+  for (const std::string& line : newest) std::printf("%s\n", line.c_str());
 }
 
 Status print_status(const recipe::CommandLine& line, bool json) {
-  LEVADA_ASSIGN_OR_RETURN(const std::filesystem::path folder, control_folder(line));
+  LEVADA_ASSIGN_OR_RETURN(const Asked asked, asked_for(line));
+  const std::filesystem::path& folder = asked.control_folder;
   LEVADA_ASSIGN_OR_RETURN(const up::StatusFile status, up::read_status(folder));
   if (json) {
     std::fputs(status.summary.c_str(), stdout);
@@ -29,6 +51,7 @@ Status print_status(const recipe::CommandLine& line, bool json) {
   else
     std::printf("not running; last seen %s\n", status.phase.c_str());
   std::fputs(status.text.c_str(), stdout);
+  if (!asked.history.empty()) print_history(asked.history);
   return {};
 }
 

@@ -25,6 +25,9 @@ TEST(Options, EachIsSetByNameAndBadValuesAreRefused) {
                                                         {"openai_chat_default_max_tokens", "77"},
                                                         {"openai_compat", "kimi"},
                                                         {"openai_normalize_tool_choice", "true"},
+                                                        {"live_samples_dir", "spool"},
+                                                        {"live_samples_rate", "0.25"},
+                                                        {"live_samples_bytes", "70000"},
                                                         {"health_timeout_s", "4"}};
   for (const auto& [name, value] : values) EXPECT_TRUE(table.set("serve", name, value).ok()) << name;
   EXPECT_EQ(table.options().size(), std::size(values)) << "an option without a test";
@@ -38,6 +41,10 @@ TEST(Options, EachIsSetByNameAndBadValuesAreRefused) {
   EXPECT_EQ(check_options(options).field(), "reasoning_parser");
   options.tool_call_parser = "smoke";
   EXPECT_EQ(check_options(options).field(), "tool_call_parser");
+  EXPECT_EQ(options.live_samples_dir, "spool");
+  EXPECT_EQ(options.live_samples_rate, 0.25);
+  EXPECT_EQ(options.live_samples_bytes, 70000);
+  EXPECT_FALSE(table.set("serve", "live_samples_rate", "1.5").ok());
   EXPECT_FALSE(table.set("serve", "port", "70000").ok());
   EXPECT_FALSE(table.set("serve", "max_body_bytes", "1").ok());
 

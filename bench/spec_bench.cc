@@ -96,7 +96,8 @@ std::vector<Way> all_ways(const core::DraftProfile& draft) {
   using enum DraftStage::Proposals;
   // No draft of the executor's has this version: it never sees it.
   const core::DraftProfile made_up{core::DraftVersion{1'000'000}, "made up", kBlock};
-  std::vector<Way> ways{{"rejected", "DFLASH", true, false, kWrong, made_up},
+  std::vector<Way> ways{{"control", "none", true, false, kOwn, {}},
+                        {"rejected", "DFLASH", true, false, kWrong, made_up},
                         {"rejected_fixed", "DFLASH", false, false, kWrong, made_up},
                         {"oracle", "DFLASH", true, false, kRight, made_up},
                         {"ngram", "NGRAM", true, false, kOwn, {}},

@@ -5,7 +5,8 @@
 // Invariant: the way of service, scheduler and worker; every run with drafts stands between two plain ones on the same
 // prompts, and its speedup is by their mean, so that what the machine does beside cancels. Answers are compared.
 // Cases, for 1, 4 and 16 requests (_b1, _b4, _b16): plain, plain_repeating (prompts whose end has been there before), and for
-// each of rejected, rejected_fixed (without adaptation), oracle (always right, block 8), ngram, ngram_repeating, draft:
+// each of control (plain decoding once more: by what its speedup differs from 1 the others may err), rejected,
+// rejected_fixed (without adaptation), oracle (always right, block 8), ngram, ngram_repeating, draft:
 //   NAME_bN tok/s while all requests decode; NAME_bN_speedup; NAME_bN_length, tokens per step, the bonus included;
 //   NAME_bN_accepted_I, share of the blocks with an I-th draft that kept it; NAME_bN_equal, share of answers equal to plain.
 #pragma once

@@ -49,10 +49,12 @@ Result<std::string> inputs_of(const std::string& line, const std::string& where)
   Json inputs{{"add_generation_prompt", true}};
   if (line.front() == '{') {
     const Json object = Json::parse(line, nullptr, false);
-    if (!object.is_object() || !object.contains("messages")) {
-      return invalid_argument(where + ": a line is a message, or a JSON object with 'messages'", "prompts");
+    const bool message = object.is_object() && object.contains("prompt") && object["prompt"].is_string();
+    if (!message && (!object.is_object() || !object.contains("messages"))) {
+      return invalid_argument(where + ": a line is a message, or a JSON object with 'prompt' or 'messages'", "prompts");
     }
-    inputs["messages"] = object["messages"];
+    inputs["messages"] =
+        message ? Json::array({{{"role", "user"}, {"content", object["prompt"]}}}) : object["messages"];
   } else {
     inputs["messages"] = Json::array({{{"role", "user"}, {"content", line}}});
   }

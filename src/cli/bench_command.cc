@@ -52,8 +52,9 @@ void describe(OptionTable& table, Options& options) {
   table.add("request_list", &options.request_list,
             "admission: a file with one request a line, {\"cached\", \"extend\", \"max_new\"}; prints its rounds");
   table.add("draft", &options.engine.speculative_draft_model_path, "spec: folder of a DFlash draft to measure, too");
-  table.add("prompts", &options.prompts,
-            "spec: a file with one user's message a line, or {\"messages\": …}; default: some of our own");
+  table.add(
+      "prompts", &options.prompts,
+      "spec: a file with one user's message a line, or {\"prompt\": …}, {\"messages\": …}; default: some of our own");
   table.add("batch", &options.batch, "spec: requests at once; 0: 1, then 4, then 16").range(0, 64);
   table.add("new_tokens", &options.new_tokens, "spec: of an answer, at most").range(2, 100'000);
   table.add("plot", &options.plot, "spec: file for a picture of speedups and acceptance");

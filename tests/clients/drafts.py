@@ -7,6 +7,7 @@ import os
 import random
 
 TINY = {"hidden": 72, "heads": 9, "kv_heads": 3, "head_dim": 8, "vocabulary": 384, "target_layers": 3}
+SMOLLM2 = {"hidden": 576, "heads": 9, "kv_heads": 3, "head_dim": 64, "vocabulary": 49152, "target_layers": 30}
 
 
 def write_draft(folder, seed=0, layers=1, block_size=4, target=TINY, target_layer_ids=(0, 1), mask=383, **changes):

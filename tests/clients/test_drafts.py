@@ -1,6 +1,7 @@
 """Drafts of a running server: loaded, swapped under load, rolled back, refused; the answers are those of plain decoding."""
 import json
 import subprocess
+import sys
 import threading
 import time
 
@@ -8,7 +9,7 @@ import pytest
 import requests
 
 from conftest import ROOT, serving
-from drafts import write_draft
+from drafts import SMOLLM2, write_draft
 from helpers import idle, wait_for
 
 PROMPTS = [[(7 * i + 3 * j) % 380 + 3 for j in range(5 + 4 * i)] for i in range(6)]
@@ -177,3 +178,15 @@ def test_flags_that_contradict_each_other_are_refused(request, folders):
         done = subprocess.run([request.config.getoption("--binary"), "serve", "--model", "tests/vectors/tiny/llama", "--port", "0",
                                *flags], capture_output=True, text=True, timeout=60, cwd=ROOT)
         assert done.returncode == 2 and words in done.stderr, (flags, done.returncode, done.stderr)
+
+
+def test_openais_client_notices_nothing(request, tmp_path, folders):
+    """The whole suite of the openai package once more, against a server whose draft is wrong almost always."""
+    draft = write_draft(tmp_path / "noise", block_size=6, target=SMOLLM2, target_layer_ids=(8, 20), mask=4)
+    with serving(request, tmp_path, "--model", "smollm2", "--enable-return-hidden-states", "--speculative-adaptive=false",
+                 "--speculative-draft-model-path", draft) as address:
+        done = subprocess.run([sys.executable, "-m", "pytest", "-q", "tests/clients/test_openai.py",
+                               "tests/clients/test_openai_wishes.py", "--server", address], capture_output=True, text=True,
+                              timeout=900, cwd=ROOT)
+        assert done.returncode == 0, done.stdout[-6000:]
+        assert requests.get(address + "/drafts", timeout=10).json()["serving"]["speculation"]["drafts"] > 0

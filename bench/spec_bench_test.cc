@@ -213,7 +213,7 @@ TEST_F(Prompts, AreMessagesOfAFileThroughTheChatTemplate) {
       folder.write("prompts", line + "\n\n{\"messages\": [{\"role\": \"user\", \"content\": \"" + line + "\"}]}\n");
   EXPECT_EQ(chat_prompts(file, *tokenizer).value(), (std::vector{own[0], own[0]}));
   const auto named = folder.write("named", "{\"id\": \"a\", \"prompt\": \"" + line + "\"}\n");
-  EXPECT_EQ(chat_prompts(named, *tokenizer).value(), std::vector{own[0]});
+  EXPECT_EQ(chat_prompts(named, *tokenizer).value(), (std::vector<std::vector<Token>>{own[0]}));
 }
 
 TEST_F(Prompts, AFileThatIsNoneIsRefusedWithTheLine) {

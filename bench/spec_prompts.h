@@ -13,7 +13,8 @@
 
 namespace levada::bench {
 
-// One prompt a line of `file`: a user's message as it stands, or a JSON object with it as `prompt`, or with `messages`. Empty: sixteen of our own.
+// One prompt a line of `file`: a user's message as it stands, or a JSON object with it as `prompt`, or with `messages`. Empty:
+// sixteen of our own.
 // kNotFound, or kInvalidArgument naming the line.
 Result<std::vector<std::vector<core::Token>>> chat_prompts(const std::string& file, const text::Tokenizer& tokenizer);
 // Each a text three times over and the beginning of a fourth: what follows is known.

@@ -39,6 +39,18 @@ std::string joined_lines(const std::vector<LiveSample>& samples) {
   return text;
 }
 
+// A sample that an earlier round had captured is another sample in this one: the server would not write the old one again.
+std::string lines_of_round(const std::vector<LiveSample>& samples, std::int64_t round) {
+  const std::string mark = "r" + std::to_string(round) + "-";
+  std::string text;
+  for (const LiveSample& sample : samples) {
+    std::string line = sample.line;
+    line.insert(line.find(sample.task_id), mark);
+    text += line + "\n";
+  }
+  return text;
+}
+
 std::vector<std::vector<std::int32_t>> prompts_of(const std::vector<LiveSample>& samples) {
   std::vector<std::vector<std::int32_t>> prompts;
   for (const LiveSample& sample : samples) {
@@ -189,7 +201,7 @@ Result<bool> Flywheel::prepare_round() {
   std::error_code error;
   fs::create_directories(round_folder(state_.round), error);
   const std::vector<LiveSample> newest(spool.train.end() - usable, spool.train.end());
-  LEVADA_RETURN_IF_ERROR(write_whole(round_folder(state_.round) / "train.jsonl", joined_lines(newest)));
+  LEVADA_RETURN_IF_ERROR(write_whole(round_folder(state_.round) / "train.jsonl", lines_of_round(newest, state_.round)));
   return true;
 }
 
@@ -238,6 +250,9 @@ std::vector<std::string> Flywheel::round_words() const {
     words.insert(words.end(), {"--set", name + "=" + value});
   };
   set("flywheel.round", folder.string());
+  // A role that was killed comes back; a round that can't go on fails soon.
+  constexpr std::int64_t kMostRestarts = 10;
+  set("levada.max_restarts", std::to_string(std::min(setup_.recipe.levada.max_restarts, kMostRestarts)));
   set("data.max_prompts", std::to_string(read_samples(folder / "train.jsonl").size()));
   for (std::size_t i = 0; i < setup_.recipe.consumers.size(); ++i) {
     const fs::path last = last_draft(setup_.recipe.consumers[i].consumer_id);

@@ -90,7 +90,7 @@ Status Flywheel::promote(const std::vector<Candidate>& candidates) {
     next.before = std::exchange(next.promoted, best->folder);
     next.served = *best;
   }
-  if (!trained.empty()) next.last_sample = trained.back().task_id;
+  if (!trained.empty()) next.last_sample = trained.back().task_id.substr(trained.back().task_id.find('-') + 1);
   next.samples_seen += std::ssize(trained);
   next.without_promotion = promoted ? 0 : state_.without_promotion + 1;
   next.failures = 0;

@@ -145,6 +145,9 @@ Supervisor::Verdict Supervisor::serve_until_signal() {
 // Once only one side is left it should end by itself soon: consumers because the registry is gone, the producer because
 // its registry drains.
 Supervisor::Verdict Supervisor::check_patience() {
+  const bool any = std::any_of(roles_.begin(), roles_.end(),
+                               [](const auto& role) { return role->command->kind == RoleKind::kConsumer; });
+  if (!any) return Verdict::kGoOn;  // of a flywheel, whose trainers are its rounds': nobody waits for anybody
   const bool consumers = all_ended(RoleKind::kConsumer), producer = all_ended(RoleKind::kProducer);
   if (consumers == producer) return Verdict::kGoOn;
   if (!waiting_since_s_) waiting_since_s_ = now_s();

@@ -199,6 +199,15 @@ TEST_F(SupervisorTest, AConsumerThatStaysWhenAllIsDoneIsNotWaitedForForEver) {
   EXPECT_THAT(state_.failure, HasSubstr("a consumer did not end"));
 }
 
+TEST_F(SupervisorTest, ARunWithoutConsumersLastsAsLongAsItsOneRole) {
+  options_.patience_s = 0.2;
+  add_service();
+  add(RoleKind::kProducer, "flywheel", "sleep 1; touch finished");
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(state_.failure, "");
+  EXPECT_TRUE(fs::exists(folder_ / "finished"));
+}
+
 TEST_F(SupervisorTest, OneThatIgnoresItsStopIsKilledAfterTheGraceAndNamed) {
   plan_.shutdown_grace_s = 0.4;
   options_.patience_s = 0.2;

@@ -77,7 +77,8 @@ def start(make_run, **rules):
 
 
 def test_rounds_train_measure_and_promote(make_run, clients):
-    run = start(make_run, rounds=4)
+    # Few new samples a round: the others are those of the round before.
+    run = start(make_run, rounds=4, min_samples=2)
     serving(run)
     asking = clients(run)
     assert run.wait() == 0, run.text()
@@ -87,7 +88,7 @@ def test_rounds_train_measure_and_promote(make_run, clients):
     assert [line["round"] for line in lines] == [1, 2, 3, 4]
     assert lines[-1]["samples_seen"] == sum(line["samples"] for line in lines)
     for line in lines:
-        assert line["samples"] in (6, 8, 10, 12) and set(line["drafts"]) == {"b4", "b8"}
+        assert line["samples"] in (2, 4, 6, 8, 10, 12) and set(line["drafts"]) == {"b4", "b8"}
         measured = [line["before"], line["ngram"], *line["drafts"].values()]
         assert all(one["prompts"] == lines[-1]["ngram"]["prompts"] or line is lines[0] for one in measured)
         assert all(one["accept_length"] >= 1 and one["tokens_per_s"] > 0 for one in measured)
@@ -95,6 +96,8 @@ def test_rounds_train_measure_and_promote(make_run, clients):
         better = line["drafts"][best]["accept_length"] > line["before"]["accept_length"]
         assert line["promoted"] == (best if better else None)
     folder = run.folder / "out/flywheel"
+    ids = [json.loads(text)["task_id"] for file in folder.glob("round-*/train.jsonl") for text in open(file)]
+    assert len(set(ids)) == len(ids), "each round has a sample captured under a name of its own"
     trained = [json.loads(text)["input_ids"] for file in folder.glob("round-*/train.jsonl") for text in open(file)]
     held_out = [json.loads(text)["input_ids"] for text in open(folder / "held-out.jsonl")]
     assert held_out and not [ids for ids in held_out if ids in trained]

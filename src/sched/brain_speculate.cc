@@ -154,8 +154,9 @@ void Brain::judge_drafts(RequestState& state, const FlightRow& row, std::int32_t
     // What a new request may hope for: of the drafter that it will begin with.
     if (state.drafts_repeat != drafts_by_model()) pace_.on_verified(row.drafts, accepted);
     if (accepted == 0) state.ngram_streak = 0;
-  } else if (drafts_by_model()) {
-    state.track.on_plain_step();
+  } else {
+    if (drafts_by_model()) state.track.on_plain_step();
+    if (state.ngram_streak >= kNgramStreak) state.ngram_track.on_plain_step();
   }
 }
 

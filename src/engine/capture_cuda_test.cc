@@ -103,7 +103,7 @@ class CudaCapture : public testing::TestWithParam<Case> {
                                .final_norm = true});
     }
     core::StepResult result;
-    const auto tokens = run_layers(*bench_.model, *bench_.pool, plan, &side.sink(), result);
+    const auto tokens = run_layers(*bench_.model, *bench_.pool, nullptr, plan, &side.sink(), result);
     ASSERT_TRUE(tokens.ok()) << tokens.status().to_string();
     ASSERT_TRUE((*tokens)->wait().ok());
   }

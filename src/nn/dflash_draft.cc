@@ -32,7 +32,7 @@ at::Tensor DflashDraft::rows(const std::string& name, std::int64_t count, std::i
 
 void DflashDraft::add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& dw) {
   if (type_ == at::kFloat) {
-    multiply(dy.t(), x, dw, dw);
+    multiply_wide(dy.t(), x, dw, dw);
     return;
   }
   const at::Tensor narrow = scratch_.get("weight gradient", dw.sizes(), type_);

@@ -5,11 +5,16 @@
 
 namespace levada::nn {
 
+void multiply_wide(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, const at::Tensor& plus) {
+  const at::Tensor x = a.to(at::kDouble), y = b.to(at::kDouble);
+  at::Tensor target = out;
+  target.copy_(plus.defined() ? at::addmm(plus.to(at::kDouble), x, y) : at::mm(x, y));
+}
+
 void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, const at::Tensor& plus) {
   at::Tensor target = out;
   if (out.is_cuda() && out.scalar_type() == at::kFloat) {
-    const at::Tensor x = a.to(at::kDouble), y = b.to(at::kDouble);
-    target.copy_(plus.defined() ? at::addmm(plus.to(at::kDouble), x, y) : at::mm(x, y));
+    multiply_wide(a, b, out, plus);
   } else if (plus.defined()) {
     at::addmm_out(target, plus, a, b);
   } else {

@@ -1,4 +1,4 @@
-// What: multiply(), the matrix product of draft training.
+// What: multiply() and multiply_wide(), the matrix products of draft training.
 // Owner: none.
 // Thread: any.
 // Invariant: bfloat16 sums are float32. On CUDA float32 sums are float64: Adam divides by |gradient| + 1e-8, so where a
@@ -9,6 +9,10 @@
 #include <ATen/core/Tensor.h>
 
 namespace levada::nn {
+
+// The same of float32 matrices, summed in float64 wherever it runs: for gradients of weights, where the CPU's libraries, too, round
+// what cancels by as much as Adam then amplifies (seen on one kind of processor and not on another).
+void multiply_wide(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, const at::Tensor& plus = {});
 
 // out = a b, or plus + a b. plus may be out, or a row for all rows.
 void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, const at::Tensor& plus = {});

@@ -48,10 +48,10 @@ def test_what_schemathesis_asks_is_answered_as_the_document_says(tiny, mode):
 
 def test_the_documents_table_and_openapi_list_the_same_endpoints(tiny):
     with open(os.path.join(ROOT, "docs/api.md")) as file:
-        rows = re.findall(r"^\| ((?:GET|POST)[^|]*)\|", file.read(), re.M)
+        rows = re.findall(r"^\| ((?:GET|POST|PUT|DELETE)[^|]*)\|", file.read(), re.M)
     documented = set()
     for row in rows:
-        methods = re.findall(r"GET|POST", row)
+        methods = re.findall(r"GET|POST|PUT|DELETE", row)
         paths = [path.split("?")[0] for path in re.findall(r"/[\w./-]*", row)]
         paths += ["/" + alias for alias in re.findall(r"\((get_\w+)\)", row)]
         documented |= {(method, path) for method in methods for path in paths}

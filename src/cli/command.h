@@ -27,6 +27,7 @@ int train_command(Words words);
 int status_command(Words words);
 int draft_command(Words words);
 int flywheel_command(Words words);
+int top_command(Words words);
 int synthesize_command(Words words);
 int bench_command(Words words);
 int doctor_command(Words words);

@@ -21,6 +21,7 @@ constexpr std::array kCommands{
     Command{"status", levada::cli::status_command, "say how a run of `levada up` stands"},
     Command{"flywheel", levada::cli::flywheel_command, "pause or resume the training on live traffic of a recipe"},
     Command{"draft", levada::cli::draft_command, "load, show, unload or roll back the draft of a running server"},
+    Command{"top", levada::cli::top_command, "`status` again and again"},
     Command{"synthesize", levada::cli::synthesize_command,
             "let a serving target ask and answer itself: traffic to learn from"},
     Command{"bench", levada::cli::bench_command, "measure: levada bench NAME --json"},

@@ -1,9 +1,11 @@
 #include <cstdio>
-#include <deque>
 #include <filesystem>
 #include <fstream>
 
+#include "base/pause.h"
 #include "cli/fanout_setup.h"
+#include "cli/signal_watch.h"
+#include "up/flywheel_history.h"
 #include "up/run_folder.h"
 
 namespace levada::cli {
@@ -25,18 +27,6 @@ Result<Asked> asked_for(const recipe::CommandLine& line) {
   return asked;
 }
 
-// Of each round what was measured, the newest rounds last.
-void print_history(const std::filesystem::path& file) {
-  constexpr std::size_t kShown = 5;
-  std::ifstream in(file);
-  std::deque<std::string> newest;
-  for (std::string line; std::getline(in, line);) {
-    newest.push_back(std::move(line));
-    if (newest.size() > kShown) newest.pop_front();
-  }
-  for (const std::string& line : newest) std::printf("%s\n", line.c_str());
-}
-
 Status print_status(const recipe::CommandLine& line, bool json) {
   LEVADA_ASSIGN_OR_RETURN(const Asked asked, asked_for(line));
   const std::filesystem::path& folder = asked.control_folder;
@@ -51,7 +41,9 @@ Status print_status(const recipe::CommandLine& line, bool json) {
   else
     std::printf("not running; last seen %s\n", status.phase.c_str());
   std::fputs(status.text.c_str(), stdout);
-  if (!asked.history.empty()) print_history(asked.history);
+  constexpr std::size_t kShownRounds = 5;
+  std::ifstream history(asked.history);
+  std::fputs(up::history_text(history, kShownRounds).c_str(), stdout);
   return {};
 }
 
@@ -69,6 +61,30 @@ int status_command(Words words) {
     return kExitOk;
   }
   const Status status = print_status(*line, json);
+  return status.ok() ? kExitOk : report(status);
+}
+
+int top_command(Words words) {
+  double interval_s = 1;
+  OptionTable table;
+  table.begin_room("top");
+  table.add("interval", &interval_s, "seconds between looks").range(0.1, 3600);
+  const auto line = recipe::parse_command_line(words, table, recipe::Overrides::kCollect);
+  if (!line.ok()) return report(line.status());
+  if (line->help) {
+    print_usage("top RECIPE|CONTROL_DIR [--interval S]\n`levada status` again and again, until Ctrl-C", table);
+    return kExitOk;
+  }
+  SignalWatch signals;
+  StoppablePause pause;
+  signals.on_stop([&] { pause.stop(); });
+  Status status;
+  do {
+    std::fputs("\033[H\033[J", stdout);  // a clean screen, from its top
+    status = print_status(*line, false);
+    std::fflush(stdout);
+  } while (status.ok() && pause.wait_us(static_cast<std::int64_t>(interval_s * 1e6)));
+  signals.on_stop({});
   return status.ok() ? kExitOk : report(status);
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kMaxPathBytes = 4096, kMaxNameBytes = 256;
+constexpr std::size_t kMaxPathBytes = 4096, kMaxDraftNameBytes = 256;
 
 Json draft_json(const std::optional<DraftReport>& draft) {
   if (!draft) return nullptr;
@@ -46,7 +46,7 @@ Result<DraftOrder> parse_draft_order(simdjson::dom::object body) {
   FieldReader fields(body);
   std::optional<std::string> path, name;
   fields.text("path", kMaxPathBytes, &path);
-  fields.text("name", kMaxNameBytes, &name);
+  fields.text("name", kMaxDraftNameBytes, &name);
   if (!path || path->empty()) fields.fail("path", "is missing; give the folder of the draft, on the server's machine");
   if (path && path->find('\0') != std::string::npos) fields.fail("path", "must not hold a zero byte");
   if (name && name->empty()) fields.fail("name", "must not be empty; leave it out to take the folder's");

@@ -12,7 +12,7 @@ namespace {
 using simdjson::dom::element;
 
 constexpr std::size_t kMostTools = 128;
-constexpr std::size_t kMaxNameBytes = 64;
+constexpr std::size_t kMaxToolNameBytes = 64;
 
 struct Listed {
   reply::Tool tool;
@@ -25,7 +25,7 @@ struct Choice {
 };
 
 bool is_name(std::string_view name) {
-  return !name.empty() && name.size() <= kMaxNameBytes && std::all_of(name.begin(), name.end(), [](char c) {
+  return !name.empty() && name.size() <= kMaxToolNameBytes && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
            c == '.';
   });
@@ -42,7 +42,7 @@ Result<FieldReader> object_field(const FieldReader& fields, std::string_view nam
 
 Result<std::string> function_name(FieldReader& function) {
   std::optional<std::string> name;
-  function.text("name", kMaxNameBytes, &name);
+  function.text("name", kMaxToolNameBytes, &name);
   if (!name) function.fail("name", "is missing");
   if (name && !is_name(*name)) function.fail("name", "must be letters, digits, '_', '-' or '.'");
   LEVADA_RETURN_IF_ERROR(function.status());
@@ -67,7 +67,7 @@ Result<Listed> read_tool(element tool, const std::string& path) {
   if (!tool.is_object()) return invalid_argument("must be an object, got " + describe_type(tool), path);
   FieldReader fields(object_of(tool), path + ".");
   std::optional<std::string> type;
-  fields.text("type", kMaxNameBytes, &type);
+  fields.text("type", kMaxToolNameBytes, &type);
   if (type.value_or("function") != "function") fields.fail("type", "must be function, got '" + *type + "'");
   LEVADA_RETURN_IF_ERROR(fields.status());
   LEVADA_ASSIGN_OR_RETURN(FieldReader function, object_field(fields, "function"));

@@ -105,13 +105,15 @@ class Brain {
   bool drafts_by_ngrams() const;
   std::string speculation_note() const;
   std::int32_t most_drafts(std::int32_t own) const;
+  // Proposals that the pace would have the draft make; 0 without one.
+  std::int32_t wished_of_model(const RequestState& state) const;
   // What the request's next step verifies and asks for. False: it waits for its newest token first.
   bool prepare_drafts(RequestState& state);
   void prepare_first_proposal(RequestState& state, std::int32_t end);
   void cut_drafts(RequestState& state) const;
   std::int32_t proposals_with_room(const RequestState& state, std::int32_t end) const;
   // For drafts and proposals behind token `end`; without enough pages it decodes plainly: nobody is retracted for a guess.
-  bool obtain_draft_pages(RequestState& state, std::int32_t end);
+  void obtain_draft_pages(RequestState& state, std::int32_t end);
   void spend_draft_budget(RequestState& state);
   void note_draft_planes(RequestState& state);
   void note_draft_written(const RequestState& state, std::int32_t first);

@@ -57,13 +57,17 @@ std::int32_t Brain::most_drafts(std::int32_t own) const {
   return (asked > 0 ? std::min(asked, own) : own) - 1;
 }
 
+std::int32_t Brain::wished_of_model(const RequestState& state) const {
+  if (!drafts_by_model()) return 0;
+  return pace_.choose(state.track, most_drafts(draft_.block_size), static_cast<std::int32_t>(running_.size()));
+}
+
 bool Brain::prepare_drafts(RequestState& state) {
   state.propose = 0;
   const bool repeats = drafts_by_ngrams() && state.ngram_streak >= kNgramStreak;
   const auto requests = static_cast<std::int32_t>(running_.size());
   const std::int32_t repeated = repeats ? pace_.choose(state.ngram_track, most_drafts(kNgramBlock), requests) : 0;
-  const std::int32_t wished =
-      drafts_by_model() ? pace_.choose(state.track, most_drafts(draft_.block_size), requests) : 0;
+  const std::int32_t wished = wished_of_model(state);
   if (state.pending_samples > 0) return repeated == 0 && wished == 0;  // drafts continue a known token
   guess_.clear();
   if (repeated > 0) state.ngram->propose(state.tokens, repeated, guess_);
@@ -94,19 +98,18 @@ std::int32_t Brain::proposals_with_room(const RequestState& state, std::int32_t 
   return std::max(std::min(total - latest - 1, state.new_tokens_left() - 2), 0);
 }
 
-bool Brain::obtain_draft_pages(RequestState& state, std::int32_t end) {
-  if (!state.speculates()) return true;
+void Brain::obtain_draft_pages(RequestState& state, std::int32_t end) {
+  if (!state.speculates()) return;
   const std::int32_t block = state.propose > 0 ? 1 + state.propose : 0;
   const std::int64_t tokens = std::int64_t{end} + static_cast<std::int32_t>(state.drafts.size()) + block;
   const auto missing = static_cast<std::int32_t>(pages_to_come(layout_, tokens, state.pages.size()));
-  if (missing == 0) return true;
+  if (missing == 0) return;
   if (auto pages = allocate(missing)) {
     state.pages.grow(std::move(*pages));
-    return true;
+  } else {
+    state.drafts.clear();
+    state.propose = 0;
   }
-  state.drafts.clear();
-  state.propose = 0;
-  return false;
 }
 
 // Oldest first, as everywhere.
@@ -121,10 +124,8 @@ void Brain::spend_draft_budget(RequestState& state) {
 // The first proposal follows the prompt's last chunk.
 void Brain::prepare_first_proposal(RequestState& state, std::int32_t end) {
   state.propose = 0;
-  if (!drafts_by_model() || end < state.input_tokens || state.new_tokens_left() < 1) return;
-  const std::int32_t wished =
-      pace_.choose(state.track, most_drafts(draft_.block_size), static_cast<std::int32_t>(running_.size()));
-  state.propose = std::clamp(wished, 0, proposals_with_room(state, end));
+  if (end < state.input_tokens || state.new_tokens_left() < 1) return;
+  state.propose = std::clamp(wished_of_model(state), 0, proposals_with_room(state, end));
   obtain_draft_pages(state, end);
   spend_draft_budget(state);
 }

@@ -334,21 +334,25 @@ TEST_P(Equivalence, SpeculativeAnswersEqualPlainOnes) {
   write_draft(GetParam(), 2, two.path());
   Seen seen;
   std::uint32_t seed = 500;
-  for (const char* algorithm : {"auto", "DFLASH", "NGRAM"}) {
-    for (const bool adaptive : {true, false}) {
-      for (const std::int32_t pages : {4096, 90}) {
-        Setting setting;
-        setting.model = GetParam();
-        setting.pages = pages;
-        setting.drafts = {one.path(), two.path()};
-        setting.sched.speculative_algorithm = algorithm;
-        setting.sched.speculative_adaptive = adaptive;
-        setting.sched.chunked_prefill_size = 32;
-        setting.sched.max_running_requests = 8;
-        expect_equal_to_solo(setting, seed++, test::kInstrumented ? 6 : 24, seen);
+  const auto every_setting = [&] {
+    for (const char* algorithm : {"auto", "DFLASH", "NGRAM"}) {
+      for (const bool adaptive : {true, false}) {
+        for (const std::int32_t pages : {4096, 90}) {
+          Setting setting;
+          setting.model = GetParam();
+          setting.pages = pages;
+          setting.drafts = {one.path(), two.path()};
+          setting.sched.speculative_algorithm = algorithm;
+          setting.sched.speculative_adaptive = adaptive;
+          setting.sched.chunked_prefill_size = 32;
+          setting.sched.max_running_requests = 8;
+          expect_equal_to_solo(setting, seed++, test::kInstrumented ? 6 : 24, seen);
+        }
       }
     }
-  }
+  };
+  // How often these untrained drafts guess right depends on the timing of two threads: go on until it was seen.
+  for (int round = 0; round == 0 || (seen.accepted <= 10 && round < 20); ++round) every_setting();
   EXPECT_GT(seen.drafts, 100u);
   EXPECT_GT(seen.accepted, 10u);
 }

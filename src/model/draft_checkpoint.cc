@@ -171,6 +171,9 @@ class Opener final : public DraftOpener {
     }
     if (!std::filesystem::is_directory(folder)) return not_found(folder.string() + ": no such folder", "draft");
     LEVADA_ASSIGN_OR_RETURN(DraftConfig config, read_draft_config(folder / "config.json"));
+    if (config.kind != DraftKind::kDflash) {
+      return invalid_argument(folder.string() + ": EAGLE-3 drafts are not served", "architectures");
+    }
     LEVADA_RETURN_IF_ERROR(check_target(config, folder));
     LEVADA_RETURN_IF_ERROR(check_room(config, folder));
     LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<files::TensorSource> source, files::open_safetensors_folder(folder));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "model/eagle_config.h"
 #include "model/json_fields.h"
 
 namespace levada::model {
@@ -57,21 +58,6 @@ class Fields {
   const nlohmann::json* nested_json_;
   model::JsonFields nested_;
 };
-
-// rope_parameters (newer) wins over rope_theta and rope_scaling (older).
-double read_theta(Fields& fields, const std::string& file, Status& status) {
-  double theta = fields.top().number("rope_theta", 10000);
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const nlohmann::json* object = fields.top().object(key);
-    if (object == nullptr) continue;
-    model::JsonFields rope(*object, file);
-    const std::string kind = rope.text("rope_type", rope.text("type", "default"));
-    if (kind != "default") rope.refuse("rope_type", "only \"default\" is supported, got \"" + kind + "\"");
-    theta = rope.number("rope_theta", theta);
-    if (status.ok()) status = rope.status();
-  }
-  return theta;
-}
 
 Status read_layer_types(const nlohmann::json& json, const std::string& file, DraftConfig& config) {
   config.sliding.assign(static_cast<std::size_t>(std::clamp<std::int64_t>(config.layers, 0, 1024)), false);
@@ -132,7 +118,24 @@ Status check_layer_ids(const DraftConfig& c, const std::string& where) {
 
 }  // namespace
 
+double read_draft_theta(JsonFields& fields, const std::string& file, Status& status) {
+  double theta = fields.number("rope_theta", 10000);
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const nlohmann::json* object = fields.object(key);
+    if (object == nullptr) continue;
+    JsonFields rope(*object, file);
+    const std::string kind = rope.text("rope_type", rope.text("type", "default"));
+    if (kind != "default") rope.refuse("rope_type", "only \"default\" is supported, got \"" + kind + "\"");
+    theta = rope.number("rope_theta", theta);
+    if (status.ok()) status = rope.status();
+  }
+  return theta;
+}
+
+std::string_view to_string(DraftKind kind) { return kind == DraftKind::kEagle3 ? "EAGLE3" : "DFLASH"; }
+
 std::int64_t DraftConfig::parameters() const {
+  if (kind == DraftKind::kEagle3) return eagle_parameters(*this);
   const std::int64_t q = heads * head_dim, kv = kv_heads * head_dim;
   const std::int64_t attention = 2 * q * hidden + 2 * kv * hidden + 2 * head_dim;
   const std::int64_t bias = attention_bias ? q + 2 * kv + hidden : 0;
@@ -153,17 +156,19 @@ std::vector<std::int64_t> default_target_layer_ids(std::int64_t target_layers, s
 }
 
 Status check(const DraftConfig& c, const std::string& where) {
+  const bool eagle = c.kind == DraftKind::kEagle3;
   struct Range {
     const char* field;
     std::int64_t value, low, high;
   };
   for (const Range& r :
        {Range{"hidden_size", c.hidden, 1, 65536}, Range{"intermediate_size", c.intermediate, 1, 1 << 20},
-        Range{"num_hidden_layers", c.layers, 1, 64}, Range{"num_attention_heads", c.heads, 1, 1024},
+        Range{"num_hidden_layers", c.layers, 1, eagle ? 1 : 64}, Range{"num_attention_heads", c.heads, 1, 1024},
         Range{"num_key_value_heads", c.kv_heads, 1, c.heads}, Range{"head_dim", c.head_dim, 2, 1024},
         Range{"vocab_size", c.vocabulary, 2, 1 << 24}, Range{"block_size", c.block_size, 2, 256},
-        Range{"num_target_layers", c.num_target_layers, 2, 4096},
-        Range{"mask_token_id", c.mask_token_id, 0, c.vocabulary - 1}}) {
+        Range{"num_target_layers", c.num_target_layers, eagle ? 0 : 2, 4096},
+        Range{"mask_token_id", c.mask_token_id, eagle ? -1 : 0, c.vocabulary - 1},
+        Range{"draft_vocab_size", c.draft_vocabulary, eagle ? 1 : 0, c.vocabulary}}) {
     if (r.value < r.low || r.value > r.high) return out_of_range(where, r.field, r.value, r.low, r.high);
   }
   if (c.heads % c.kv_heads != 0) {
@@ -185,12 +190,18 @@ Status check(const DraftConfig& c, const std::string& where) {
   if (c.dtype != "bfloat16" && c.dtype != "float32") {
     return invalid_argument(where + ": must be \"bfloat16\" or \"float32\"", "dtype");
   }
-  return check_layer_ids(c, where);
+  if (!eagle) return check_layer_ids(c, where);
+  if (c.target_layer_ids.empty()) return {};  // for_target() fills them in
+  if (static_cast<std::int64_t>(c.target_layer_ids.size()) != kEagleFeatures) {
+    return invalid_argument(where + ": must name 3 layers of the target", "eagle_aux_hidden_state_layer_ids");
+  }
+  return c.num_target_layers == 0 ? Status() : check_layer_ids(c, where);
 }
 
 Result<DraftConfig> read_draft_config(const std::filesystem::path& path) {
   const std::string file = path.string();
   LEVADA_ASSIGN_OR_RETURN(const nlohmann::json json, model::read_json_object(file));
+  if (is_eagle_config(json)) return read_eagle_config(json, file);
   Fields fields(json, file);
   model::JsonFields& top = fields.top();
   DraftConfig c;
@@ -211,7 +222,7 @@ Result<DraftConfig> read_draft_config(const std::filesystem::path& path) {
   c.sliding_window = top.integer("sliding_window", 0);
   fields.refuse_unknown_maths();
   Status rope;
-  c.rope_theta = read_theta(fields, file, rope);
+  c.rope_theta = read_draft_theta(top, file, rope);
   LEVADA_RETURN_IF_ERROR(fields.status());
   LEVADA_RETURN_IF_ERROR(rope);
   LEVADA_RETURN_IF_ERROR(read_layer_types(json, file, c));
@@ -222,6 +233,7 @@ Result<DraftConfig> read_draft_config(const std::filesystem::path& path) {
 }
 
 std::string draft_config_json(const DraftConfig& c) {
+  if (c.kind == DraftKind::kEagle3) return eagle_config_json(c);
   Json types = Json::array();
   for (bool slides : c.sliding) types.push_back(slides ? "sliding_attention" : "full_attention");
   const bool slides = c.sliding_window > 0;

@@ -272,7 +272,8 @@ Result<std::vector<Case>> run_spec_bench(std::unique_ptr<model::Model> model, st
   core::DraftProfile draft;
   if (!bench.draft.empty()) {
     LEVADA_ASSIGN_OR_RETURN(const std::shared_ptr<const model::Draft> loaded, worker.model().load_draft(bench.draft));
-    draft = {core::DraftVersion{1}, bench.draft.string(), static_cast<std::int32_t>(loaded->config().block_size)};
+    draft = {core::DraftVersion{1}, bench.draft.string(), static_cast<std::int32_t>(loaded->config().block_size),
+             std::string(to_string(loaded->config().kind))};
     worker.offer_draft(draft.version, loaded);
   }
   Relay relay(worker);

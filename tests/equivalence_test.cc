@@ -17,7 +17,7 @@
 #include "device/device.h"
 #include "engine/worker.h"
 #include "model/model.h"
-#include "model/stored_tensors_test.h"
+#include "model/tiny_drafts_test.h"
 #include "sched/scheduler.h"
 #include "support/instrumented.h"
 #include "support/temporary_folder.h"
@@ -77,40 +77,6 @@ struct Setting {
   sched::Options sched;
   std::vector<std::filesystem::path> drafts;  // take turns while requests run
 };
-
-// A draft for a tiny target, its weights drawn at random: it is nearly always wrong.
-void write_draft(const std::string& target, unsigned seed, const std::filesystem::path& folder) {
-  model::DraftConfig c;
-  const bool llama = target == "llama";
-  c.hidden = llama ? 72 : 64, c.intermediate = 48, c.layers = 2, c.heads = 4, c.kv_heads = 2, c.head_dim = 8;
-  c.vocabulary = 384, c.block_size = 5, c.mask_token_id = 383, c.num_target_layers = 3, c.target_layer_ids = {0, 1};
-  c.sliding = {false, true}, c.sliding_window = 6, c.max_positions = 512, c.dtype = "float32";
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, 0.3f);
-  std::map<std::string, model::StoredTensor> tensors;
-  const auto add = [&](const std::string& name, std::vector<std::int64_t> shape) {
-    std::size_t count = 1;
-    for (const std::int64_t size : shape) count *= static_cast<std::size_t>(size);
-    std::vector<float> values(count, 1.0f);
-    if (shape.size() > 1) std::generate(values.begin(), values.end(), [&] { return normal(random); });
-    tensors[name] = {"F32", shape, {reinterpret_cast<const char*>(values.data()), count * sizeof(float)}};
-  };
-  add("fc.weight", {c.hidden, c.features()});
-  for (const char* name : {"hidden_norm.weight", "norm.weight"}) add(name, {c.hidden});
-  for (std::int64_t layer = 0; layer < c.layers; ++layer) {
-    const std::string p = "layers." + std::to_string(layer) + ".";
-    for (const char* name : {"input_layernorm.weight", "post_attention_layernorm.weight"}) add(p + name, {c.hidden});
-    for (const char* name : {"self_attn.q_norm.weight", "self_attn.k_norm.weight"}) add(p + name, {c.head_dim});
-    add(p + "self_attn.q_proj.weight", {c.heads * c.head_dim, c.hidden});
-    for (const char* name : {"self_attn.k_proj.weight", "self_attn.v_proj.weight"})
-      add(p + name, {c.kv_heads * c.head_dim, c.hidden});
-    add(p + "self_attn.o_proj.weight", {c.hidden, c.heads * c.head_dim});
-    for (const char* name : {"mlp.gate_proj.weight", "mlp.up_proj.weight"}) add(p + name, {c.intermediate, c.hidden});
-    add(p + "mlp.down_proj.weight", {c.hidden, c.intermediate});
-  }
-  std::ofstream(folder / "config.json") << model::draft_config_json(c);
-  model::write_safetensors(folder / "model.safetensors", tensors);
-}
 
 class Engine {
  public:
@@ -275,6 +241,9 @@ class Equivalence : public testing::TestWithParam<std::string> {
     seen.accepted += engine.accepted;
   }
 
+  void expect_speculation_changes_nothing(const std::vector<std::filesystem::path>& drafts,
+                                          std::initializer_list<const char*> algorithms, std::uint32_t seed);
+
   static void expect_same(const Answer& expected, const Answer& got) {
     ASSERT_NE(got.finish->reason, core::FinishReason::kError) << got.finish->status.to_string();
     if (got.finish->reason == core::FinishReason::kAbort) {  // a beginning of the same answer
@@ -330,18 +299,31 @@ TEST_P(Equivalence, ATightPoolEvictsAndRetractsWithoutChangingAToken) {
 // Speculation changes nothing: two drafts that take turns, n-grams, blocks of every size, pools that are tight.
 TEST_P(Equivalence, SpeculativeAnswersEqualPlainOnes) {
   const test::TemporaryFolder one, two;
-  write_draft(GetParam(), 1, one.path());
-  write_draft(GetParam(), 2, two.path());
+  model::write_draft(GetParam(), 1, one.path());
+  model::write_draft(GetParam(), 2, two.path());
+  expect_speculation_changes_nothing({one.path(), two.path()}, {"auto", "DFLASH", "NGRAM"}, 500);
+}
+
+// The same of EAGLE-3 drafts, whose planes hold each token with the next one: prefixes are keyed by bigrams.
+TEST_P(Equivalence, SpeculativeAnswersOfEagleDraftsEqualPlainOnes) {
+  const test::TemporaryFolder one, two;
+  model::write_eagle(GetParam(), 1, one.path());
+  model::write_eagle(GetParam(), 2, two.path());
+  expect_speculation_changes_nothing({one.path(), two.path()}, {"auto", "EAGLE3"}, 900);
+}
+
+void Equivalence::expect_speculation_changes_nothing(const std::vector<std::filesystem::path>& drafts,
+                                                     std::initializer_list<const char*> algorithms,
+                                                     std::uint32_t seed) {
   Seen seen;
-  std::uint32_t seed = 500;
   const auto every_setting = [&] {
-    for (const char* algorithm : {"auto", "DFLASH", "NGRAM"}) {
+    for (const char* algorithm : algorithms) {
       for (const bool adaptive : {true, false}) {
         for (const std::int32_t pages : {4096, 90}) {
           Setting setting;
           setting.model = GetParam();
           setting.pages = pages;
-          setting.drafts = {one.path(), two.path()};
+          setting.drafts = drafts;
           setting.sched.speculative_algorithm = algorithm;
           setting.sched.speculative_adaptive = adaptive;
           setting.sched.chunked_prefill_size = 32;

@@ -51,7 +51,8 @@ void describe(OptionTable& table, Options& options) {
   table.add("scale", &options.scale, "multiplies the number of samples").range(0.001, 1000);
   table.add("request_list", &options.request_list,
             "admission: a file with one request a line, {\"cached\", \"extend\", \"max_new\"}; prints its rounds");
-  table.add("draft", &options.engine.speculative_draft_model_path, "spec: folder of a DFlash draft to measure, too");
+  table.add("draft", &options.engine.speculative_draft_model_path,
+            "spec: folder of a DFlash or EAGLE-3 draft to measure, too");
   table.add(
       "prompts", &options.prompts,
       "spec: a file with one user's message a line, or {\"prompt\": …}, {\"messages\": …}; default: some of our own");

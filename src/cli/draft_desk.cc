@@ -42,7 +42,8 @@ Status closed() { return unavailable("the server is shutting down"); }
 
 DraftDesk::DraftDesk(Ground ground, const model::DraftRoom& room)
     : ground_(std::move(ground)),
-      room_{room.layers, room.kv_width, room.features, room.parameters, room.block_size},
+      room_{room.layers,     room.kv_width,   room.features,
+            room.parameters, room.block_size, std::string(to_string(room.kind))},
       thread_("levada-drafts", [this] { run(); }) {}
 
 DraftDesk::~DraftDesk() {
@@ -118,7 +119,8 @@ Result<DraftDesk::Held> DraftDesk::read(const serve::DraftOrder& order) {
   if (!draft.ok()) return as_answer(draft.status());
   const model::DraftConfig& config = (*draft)->config();
   Held held;
-  held.report.profile = {core::DraftVersion{++versions_}, name_of(order), static_cast<std::int32_t>(config.block_size)};
+  held.report.profile = {core::DraftVersion{++versions_}, name_of(order), static_cast<std::int32_t>(config.block_size),
+                         std::string(to_string(config.kind))};
   held.report.path = order.path;
   held.report.layers = config.layers;
   held.report.parameters = config.parameters();

@@ -107,10 +107,19 @@ Status check_speculation(const ServerOptions& options) {
   const std::string& algorithm = options.sched.speculative_algorithm;
   const bool draft = !options.engine.speculative_draft_model_path.empty();
   const bool room = draft || !options.engine.speculative_draft_room.empty();
-  if (algorithm == "DFLASH" && !room) {
-    return invalid_argument(
-        "is needed by --speculative-algorithm DFLASH (or --speculative-draft-room, for a draft that comes later)",
-        "speculative_draft_model_path");
+  const bool by_model = algorithm == "DFLASH" || algorithm == "EAGLE3";
+  if (by_model && !room) {
+    return invalid_argument("is needed by --speculative-algorithm " + algorithm +
+                                " (or --speculative-draft-room, for a draft that comes later)",
+                            "speculative_draft_model_path");
+  }
+  if (by_model) {
+    LEVADA_ASSIGN_OR_RETURN(const auto kept, draft_room(options.engine));
+    if (to_string(kept->kind) != algorithm) {
+      return invalid_argument(
+          "is " + algorithm + ", the draft's config.json says " + std::string(to_string(kept->kind)),
+          "speculative_algorithm");
+    }
   }
   if (draft && (algorithm == "NGRAM" || algorithm == "none")) {
     return invalid_argument("is never asked with --speculative-algorithm " + algorithm + ": leave one of them out",

@@ -14,6 +14,7 @@ struct DraftProfile {
   DraftVersion version = kNoDraft;
   std::string name;             // for people: where it came from
   std::int32_t block_size = 0;  // tokens of a block, the one it continues included; proposes at most block_size - 1
+  std::string algorithm = "DFLASH";  // as --speculative-algorithm spells it
 };
 
 }  // namespace levada::core

@@ -1,5 +1,7 @@
 #include "core/kv_layout.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace levada::core {
@@ -31,6 +33,10 @@ std::int32_t KvLayout::pages_for(std::int64_t tokens) const {
   return static_cast<std::int32_t>((tokens + page_size_tokens_ - 1) / page_size_tokens_);
 }
 
+bool KvLayout::of_next_token() const {
+  return std::any_of(planes_.begin(), planes_.end(), [](const KvPlane& plane) { return plane.of_next_token; });
+}
+
 std::string KvLayout::identity(const std::string& group) const {
   std::string text;
   for (const KvPlane& plane : planes_) {
@@ -40,6 +46,7 @@ std::string KvLayout::identity(const std::string& group) const {
             std::to_string(plane.elements_per_token) + "@";
     for (std::int32_t layer : plane.layers) text += std::to_string(layer) + ",";
     if (plane.elements_per_page > 0) text += "page" + std::to_string(plane.elements_per_page);
+    if (plane.of_next_token) text += "+next";
     if (!plane.scaled_by.empty()) text += "*" + plane.scaled_by;
   }
   return text;

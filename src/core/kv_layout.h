@@ -25,6 +25,9 @@ struct KvPlane {
   std::vector<std::int32_t> layers;     // owning layers, ascending
   std::int32_t elements_per_page = 0;   // per layer, of a plane that has some for each page instead of each token
   std::string scaled_by;  // what its numbers are multiplied by: nothing, "layer" (constants of the weights), or a plane
+  // A token's numbers are a function of the token behind it, too, so a prefix is theirs only with one token more: the radix
+  // tree is keyed by bigrams.
+  bool of_next_token = false;
 
   std::int64_t bytes_per_page_per_layer(std::int32_t page_size_tokens) const;
 };
@@ -41,6 +44,8 @@ class KvLayout {
   std::int64_t bytes_per_page() const;
   // Pages needed for `tokens` tokens: the only place that rounds (law 5).
   std::int32_t pages_for(std::int64_t tokens) const;
+  // Whether any plane is of_next_token.
+  bool of_next_token() const;
   // Stable text over page size and all planes of the group; part of the group's cache identity (law 8). Empty: no such
   // planes.
   std::string identity(const std::string& group = kTargetGroup) const;

@@ -35,6 +35,9 @@ struct PlanSlice {
   // The draft planes hold the plan's draft's numbers from this position on, up to range.first; before, they hold nothing
   // that it may read.
   std::int32_t draft_from = 0;
+  // Of a slice without samples: the token behind its last row, of which an EAGLE-3 draft's numbers of that row are a function,
+  // too; -1: unknown, and that row's draft planes are left alone. With samples it is what they give.
+  Token next_token = -1;
 };
 
 // How to choose the token after the last row of a slice. Randomness is counter-based on (seed, position), so a request's
@@ -93,7 +96,9 @@ struct FutureToken {
 
 struct StepPlan {
   StepId step{};
-  // The draft whose planes every row of this step writes, and who proposes; kNoDraft: the planes are left alone.
+  // The draft whose planes every row of this step writes, and who proposes; kNoDraft: the planes are left alone. A DFlash
+  // draft writes a row from the target's states alone, an EAGLE-3 draft once the next token is known, at the end of the step:
+  // then rows of rejected drafts write nothing, and their slots hold nothing readable.
   DraftVersion draft = kNoDraft;
   std::vector<Token> tokens;
   std::vector<std::int32_t> positions;

@@ -21,10 +21,12 @@ void describe(OptionTable& table, Options& options) {
   table.add("context_length", &options.context_length, "longest prompt plus answer, in tokens; 0: the checkpoint's")
       .range(0, 1 << 24);
   table.add("threads", &options.threads, "CPU threads for kernels; 0: every core this process may use").range(0, 1024);
-  table.add("speculative_draft_model_path", &options.speculative_draft_model_path,
-            "folder of the DFlash draft to start with; another may be loaded later (POST /drafts)");
+  table.add(
+      "speculative_draft_model_path", &options.speculative_draft_model_path,
+      "folder of the DFlash or EAGLE-3 draft to start with; another of its kind may be loaded later (POST /drafts)");
   table.add("speculative_draft_room", &options.speculative_draft_room,
-            "config.json of the largest draft that may be loaded later; default: that of the draft to start with");
+            "config.json of the largest draft that may be loaded later, of whose kind they are; default: that of the "
+            "draft to start with");
   table.add("warmup_folder", &options.warmup_folder,
             "CUDA: folder of the file with measured choices that the next start reads; default: ~/.cache/levada; none: "
             "nothing is measured or kept");

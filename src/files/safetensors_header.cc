@@ -23,6 +23,7 @@ std::optional<Encoding> encoding_of(std::string_view dtype) {
   for (const Encoding encoding : kEncodings) {
     if (to_string(encoding) == dtype) return encoding;
   }
+  if (dtype == "BOOL") return Encoding::kU8;  // a byte each, 0 or 1
   return std::nullopt;
 }
 

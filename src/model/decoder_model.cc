@@ -6,6 +6,7 @@
 
 #include "model/draft_checkpoint.h"
 #include "model/draft_runner.h"
+#include "model/eagle_runner.h"
 #include "model/host_sampling.h"
 #include "model/paged_kv_pool.h"
 #include "model/rope.h"
@@ -104,8 +105,12 @@ class DecoderModel final : public Model {
     std::shared_ptr<const Draft> draft;
     const bool rough = parts_.info.weight_dtype != DType::kF32 || !source->wide();
     LEVADA_RETURN_IF_ERROR(nn::guarded("loading a draft", [&] {
-      draft = std::make_shared<CpuDraft>(*source, rough, rough ? rough_head() : weights_.head,
-                                         parts_.info.context_length_tokens);
+      const std::int64_t positions = parts_.info.context_length_tokens;
+      if (source->config().kind == DraftKind::kEagle3) {
+        draft = std::make_shared<CpuEagle>(*source, rough, weights_.embedding, positions);
+      } else {
+        draft = std::make_shared<CpuDraft>(*source, rough, rough ? rough_head() : weights_.head, positions);
+      }
     }));
     return draft;
   }
@@ -126,10 +131,15 @@ class DecoderModel final : public Model {
   }
   // At work from now on; null: none is.
   void use(const std::shared_ptr<const Draft>& draft) {
-    const auto own = std::dynamic_pointer_cast<const CpuDraft>(draft);
-    LEVADA_CHECK(own != nullptr || draft == nullptr, "a draft loaded by this model");
-    if (own == nullptr || (runner_ != nullptr && runner_->draft() == own)) return;
-    runner_ = std::make_unique<DraftRunner>(own, *parts_.backend, *parts_.host->ops, weights_.embedding);
+    if (draft == nullptr || (runner_ != nullptr && runner_->draft() == draft.get())) return;
+    kernels::Ops& ops = *parts_.host->ops;
+    if (auto eagle = std::dynamic_pointer_cast<const CpuEagle>(draft)) {
+      runner_ = std::make_unique<EagleRunner>(std::move(eagle), *parts_.backend, ops);
+      return;
+    }
+    auto own = std::dynamic_pointer_cast<const CpuDraft>(draft);
+    LEVADA_CHECK(own != nullptr, "a draft loaded by this model");
+    runner_ = std::make_unique<DraftRunner>(std::move(own), *parts_.backend, ops, weights_.embedding);
   }
   DecoderParts parts_;
   const ModelConfig& config_;
@@ -144,7 +154,7 @@ class DecoderModel final : public Model {
   const std::shared_ptr<const DraftOpener> drafts_;
   std::once_flag rough_head_made_;
   nn::Projection rough_head_;
-  std::unique_ptr<DraftRunner> runner_;  // of the last draft that a step was given
+  std::unique_ptr<StepDrafter> runner_;  // of the last draft that a step was given
   bool forward_alive_ = false;
 };
 
@@ -211,9 +221,11 @@ class DecoderForward final : public Forward {
   }
 
   Result<std::unique_ptr<SampledTokens>> sample() override {
-    if (plan_.samples.empty()) return ready_tokens({});
-    LEVADA_ASSIGN_OR_RETURN(const device::TensorView values, logits(sampled_rows(plan_)));
-    StepTokens tokens{sample_on_host(plan_, values, *model_.parts_.host->ops), {}};
+    StepTokens tokens;
+    if (!plan_.samples.empty()) {
+      LEVADA_ASSIGN_OR_RETURN(const device::TensorView values, logits(sampled_rows(plan_)));
+      tokens.sampled = sample_on_host(plan_, values, *model_.parts_.host->ops);
+    }
     if (draft_ != nullptr) {
       LEVADA_RETURN_IF_ERROR(
           nn::guarded("drafting", [&] { tokens.proposed = draft_->propose(plan_, tokens.sampled); }));
@@ -227,7 +239,7 @@ class DecoderForward final : public Forward {
   const core::StepPlan& plan_;
   DecoderKvPool& pool_;
   StepGeometry geometry_;
-  DraftRunner* const draft_;
+  StepDrafter* const draft_;
   std::unique_ptr<nn::StepInputs> inputs_;
   at::Tensor host_rows_;
   int next_layer_ = 0;

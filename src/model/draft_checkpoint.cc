@@ -1,66 +1,17 @@
 #include "model/draft_checkpoint.h"
 
-#include <array>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "files/printed.h"
 #include "files/tensor_source.h"
 #include "model/checkpoint_source.h"
+#include "model/draft_names.h"
+#include "model/draft_vocabulary.h"
 #include "model/rope.h"
 
 namespace levada::model {
 namespace {
-
-struct DraftNaming {
-  DraftWeight weight;
-  const char* name;
-  const char* alias = nullptr;  // SGLang's other name
-};
-
-constexpr std::array kOnce = {
-    DraftNaming{DraftWeight::kFc, "fc.weight", "encoder.fc.weight"},
-    DraftNaming{DraftWeight::kHiddenNorm, "hidden_norm.weight", "encoder.output_norm_enc.weight"},
-    DraftNaming{DraftWeight::kNorm, "norm.weight"}};
-constexpr std::array kPerLayer = {DraftNaming{DraftWeight::kInputNorm, "input_layernorm.weight"},
-                                  DraftNaming{DraftWeight::kPostNorm, "post_attention_layernorm.weight"},
-                                  DraftNaming{DraftWeight::kQ, "self_attn.q_proj.weight"},
-                                  DraftNaming{DraftWeight::kK, "self_attn.k_proj.weight"},
-                                  DraftNaming{DraftWeight::kV, "self_attn.v_proj.weight"},
-                                  DraftNaming{DraftWeight::kO, "self_attn.o_proj.weight"},
-                                  DraftNaming{DraftWeight::kGate, "mlp.gate_proj.weight"},
-                                  DraftNaming{DraftWeight::kUp, "mlp.up_proj.weight"},
-                                  DraftNaming{DraftWeight::kDown, "mlp.down_proj.weight"},
-                                  DraftNaming{DraftWeight::kQNorm, "self_attn.q_norm.weight"},
-                                  DraftNaming{DraftWeight::kKNorm, "self_attn.k_norm.weight"}};
-constexpr std::array kBiases = {DraftNaming{DraftWeight::kQBias, "self_attn.q_proj.bias"},
-                                DraftNaming{DraftWeight::kKBias, "self_attn.k_proj.bias"},
-                                DraftNaming{DraftWeight::kVBias, "self_attn.v_proj.bias"},
-                                DraftNaming{DraftWeight::kOBias, "self_attn.o_proj.bias"}};
-
-std::vector<std::int64_t> shape_of(const DraftConfig& c, DraftWeight weight) {
-  const std::int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
-  switch (weight) {
-    case DraftWeight::kFc: return {c.hidden, c.features()};
-    case DraftWeight::kHiddenNorm:
-    case DraftWeight::kNorm:
-    case DraftWeight::kInputNorm:
-    case DraftWeight::kPostNorm:
-    case DraftWeight::kOBias: return {c.hidden};
-    case DraftWeight::kQ: return {q, c.hidden};
-    case DraftWeight::kK:
-    case DraftWeight::kV: return {kv, c.hidden};
-    case DraftWeight::kO: return {c.hidden, q};
-    case DraftWeight::kGate:
-    case DraftWeight::kUp: return {c.intermediate, c.hidden};
-    case DraftWeight::kDown: return {c.hidden, c.intermediate};
-    case DraftWeight::kQNorm:
-    case DraftWeight::kKNorm: return {c.head_dim};
-    case DraftWeight::kQBias: return {q};
-    case DraftWeight::kKBias:
-    case DraftWeight::kVBias: return {kv};
-  }
-  return {};
-}
 
 bool is_plain_float(files::Encoding encoding) {
   return encoding == files::Encoding::kF32 || encoding == files::Encoding::kF16 || encoding == files::Encoding::kBF16;
@@ -75,6 +26,8 @@ class DraftCheckpoint final : public DraftSource {
   Status check();
   const DraftConfig& config() const override { return config_; }
   bool wide() const override { return tensor(DraftWeight::kFc, 0).encoding == files::Encoding::kF32; }
+  bool has(DraftWeight weight) const override { return found_.contains(key(weight, 0)); }
+  const std::vector<std::int32_t>& draft_ids() const override { return ids_; }
   void read(DraftWeight weight, std::int64_t layer, std::int64_t first, std::int64_t count, DType dtype,
             void* out) const override;
   void fill_cos_sin(std::int64_t positions, float* out) const override {
@@ -90,58 +43,57 @@ class DraftCheckpoint final : public DraftSource {
   const files::TensorInfo& tensor(DraftWeight weight, std::int64_t layer) const {
     return *found_.at(key(weight, layer));
   }
-  Status find(const DraftNaming& naming, const std::string& prefix, std::int64_t layer);
+  Status find(const DraftTensor& wanted);
 
   const DraftConfig config_;
   const std::string file_;
   const std::unique_ptr<files::TensorSource> source_;
   std::unordered_map<std::int64_t, const files::TensorInfo*> found_;
+  std::vector<std::int32_t> ids_;
 };
 
-Status DraftCheckpoint::find(const DraftNaming& naming, const std::string& prefix, std::int64_t layer) {
-  const std::string name = prefix + naming.name;
+Status DraftCheckpoint::find(const DraftTensor& wanted) {
   const files::TensorInfo* found = nullptr;
-  std::vector<std::string> spellings{name, "model." + name};
-  if (naming.alias != nullptr) spellings.insert(spellings.end(), {naming.alias, std::string("model.") + naming.alias});
-  for (const std::string& spelling : spellings) {
-    const files::TensorInfo* const here = source_->find(spelling);
+  for (const std::string& name : wanted.names) {
+    const files::TensorInfo* const here = source_->find(name);
     if (here == nullptr) continue;
-    if (found != nullptr)
-      return data_loss(file_ + ": tensors " + found->name + " and " + spelling + " are the same one");
+    if (found != nullptr) return data_loss(file_ + ": tensors " + found->name + " and " + name + " are the same one");
     found = here;
   }
-  if (found == nullptr) return data_loss(file_ + ": tensor " + name + " is missing");
-  const std::vector<std::int64_t> shape = shape_of(config_, naming.weight);
-  if (found->shape != shape) {
+  if (found == nullptr) {
+    return wanted.required ? data_loss(file_ + ": tensor " + wanted.names.front() + " is missing") : Status();
+  }
+  if (found->shape != wanted.shape) {
     return data_loss(file_ + ": tensor " + found->name + " has shape " + files::to_string(found->shape) +
-                     ", the configuration demands " + files::to_string(shape));
+                     ", the configuration demands " + files::to_string(wanted.shape));
   }
   if (!is_plain_float(found->encoding)) {
     return data_loss(file_ + ": tensor " + found->name + " is stored as " + std::string(to_string(found->encoding)) +
                      ", float32, float16 or bfloat16 is demanded");
   }
-  found_[key(naming.weight, layer)] = found;
+  found_[key(wanted.weight, wanted.layer)] = found;
   return {};
 }
 
 Status DraftCheckpoint::check() {
-  for (const DraftNaming& naming : kOnce) LEVADA_RETURN_IF_ERROR(find(naming, "", 0));
-  for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
-    const std::string prefix = "layers." + std::to_string(layer) + ".";
-    for (const DraftNaming& naming : kPerLayer) LEVADA_RETURN_IF_ERROR(find(naming, prefix, layer));
-    if (!config_.attention_bias) continue;
-    for (const DraftNaming& naming : kBiases) LEVADA_RETURN_IF_ERROR(find(naming, prefix, layer));
-  }
-  if (source_->tensors().size() == found_.size()) return {};
-  std::unordered_map<const files::TensorInfo*, bool> known;
-  for (const auto& [unused, info] : found_) known[info] = true;
+  const bool eagle = config_.kind == DraftKind::kEagle3;
+  for (const DraftTensor& tensor : tensors_of(config_)) LEVADA_RETURN_IF_ERROR(find(tensor));
+  std::unordered_set<const files::TensorInfo*> known;
+  for (const auto& [unused, info] : found_) known.insert(info);
   for (const files::TensorInfo& info : source_->tensors()) {
-    if (!known.contains(&info)) {
-      return data_loss(file_ + ": unknown tensor " + info.name + " for a DFlash draft with " +
-                       std::to_string(config_.layers) + " layers" +
-                       (config_.attention_bias ? "" : " and without attention_bias"));
-    }
+    if (known.contains(&info) || (eagle && is_draft_vocabulary(info.name))) continue;
+    const std::string what = eagle ? "an EAGLE-3 draft"
+                                   : "a DFlash draft with " + std::to_string(config_.layers) + " layers" +
+                                         (config_.attention_bias ? "" : " and without attention_bias");
+    return data_loss(file_ + ": unknown tensor " + info.name + " for " + what);
   }
+  if (!eagle) return {};
+  for (std::int64_t chunk = 1; chunk * config_.hidden < config_.features(); ++chunk) {
+    if (found_.contains(key(DraftWeight::kFcNorm, chunk)) == has(DraftWeight::kFcNorm)) continue;
+    return data_loss(file_ + ": tensors fc_norm.0.weight and fc_norm." + std::to_string(chunk) +
+                     ".weight: one is there and one is missing");
+  }
+  LEVADA_ASSIGN_OR_RETURN(ids_, read_draft_vocabulary(config_, *source_, file_));
   return {};
 }
 
@@ -170,10 +122,16 @@ class Opener final : public DraftOpener {
                     "this model was loaded without room for a draft: its KV pages have no draft planes");
     }
     if (!std::filesystem::is_directory(folder)) return not_found(folder.string() + ": no such folder", "draft");
-    LEVADA_ASSIGN_OR_RETURN(DraftConfig config, read_draft_config(folder / "config.json"));
-    if (config.kind != DraftKind::kDflash) {
-      return invalid_argument(folder.string() + ": EAGLE-3 drafts are not served", "architectures");
+    const std::filesystem::path file = folder / "config.json";
+    LEVADA_ASSIGN_OR_RETURN(DraftConfig config, read_draft_config(file));
+    if (config.kind != room_->kind) {
+      return invalid_argument(file.string() + ": is an " + std::string(to_string(config.kind)) +
+                                  " draft, this server was started with room for " +
+                                  std::string(to_string(room_->kind)) +
+                                  " drafts, and what is cached is kept in their way",
+                              "architectures");
     }
+    LEVADA_ASSIGN_OR_RETURN(config, for_target(std::move(config), layers_, file.string()));
     LEVADA_RETURN_IF_ERROR(check_target(config, folder));
     LEVADA_RETURN_IF_ERROR(check_room(config, folder));
     LEVADA_ASSIGN_OR_RETURN(std::unique_ptr<files::TensorSource> source, files::open_safetensors_folder(folder));
@@ -233,7 +191,8 @@ DraftRoom room_for(const DraftConfig& config) {
           .kv_width = config.kv_heads * config.head_dim,
           .features = config.features(),
           .parameters = config.parameters(),
-          .block_size = config.block_size};
+          .block_size = config.block_size,
+          .kind = config.kind};
 }
 
 std::shared_ptr<const DraftOpener> make_draft_opener(const ModelConfig& target, const std::optional<DraftRoom>& room) {

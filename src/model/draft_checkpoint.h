@@ -1,7 +1,7 @@
-// What: the checkpoint of a DFlash draft: opened, checked tensor by tensor, and checked against its target and the room.
+// What: the checkpoint of a draft: opened, checked tensor by tensor, and checked against its target and the room.
 // Owner: the opener made here is a value without state but its target's geometry; a source owns its mapped file.
 // Thread: any.
-// Invariant: each tensor of spec/dflash.md 1.2 is there once, in its shape and as floats, and no other is. Names may have
+// Invariant: each tensor of draft_names.h is there once, in its shape and as floats, and no other is. Names may have
 // the prefix "model.", and fc and hidden_norm SGLang's encoder names.
 // Fields and names: docs/formats/checkpoint.md.
 #pragma once

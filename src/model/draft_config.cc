@@ -192,8 +192,8 @@ Status check(const DraftConfig& c, const std::string& where) {
   }
   if (!eagle) return check_layer_ids(c, where);
   if (c.target_layer_ids.empty()) return {};  // for_target() fills them in
-  if (static_cast<std::int64_t>(c.target_layer_ids.size()) != kEagleFeatures) {
-    return invalid_argument(where + ": must name 3 layers of the target", "eagle_aux_hidden_state_layer_ids");
+  if (!std::is_sorted(c.target_layer_ids.begin(), c.target_layer_ids.end())) {
+    return invalid_argument(where + ": must ascend, as the layers are captured", "eagle_aux_hidden_state_layer_ids");
   }
   return c.num_target_layers == 0 ? Status() : check_layer_ids(c, where);
 }

@@ -25,7 +25,7 @@ std::string_view to_string(DraftKind kind);
 // Tokens of an EAGLE-3 chain, the one that it continues included: its config.json names no block, it is trained for seven
 // steps (SpecForge's ttt_length).
 inline constexpr std::int64_t kEagleBlock = 8;
-inline constexpr std::int64_t kEagleFeatures = 3;  // captured layers
+inline constexpr std::int64_t kEagleFeatures = 3;  // captured layers, where config.json names none
 
 struct DraftConfig {
   DraftKind kind = DraftKind::kDflash;
@@ -46,7 +46,8 @@ struct DraftConfig {
   bool feeds_normed = false;
 
   std::int64_t features() const {
-    return (kind == DraftKind::kEagle3 ? kEagleFeatures : static_cast<std::int64_t>(target_layer_ids.size())) * hidden;
+    const auto named = static_cast<std::int64_t>(target_layer_ids.size());
+    return (kind == DraftKind::kEagle3 && named == 0 ? kEagleFeatures : named) * hidden;
   }
   std::int64_t parameters() const;
   bool operator==(const DraftConfig&) const = default;

@@ -11,14 +11,6 @@
 namespace levada::model {
 namespace {
 
-// x [rows, width] at the columns of `to` from `first` on. (libtorch would wake its own threads for a long chunk.)
-void copy_columns(const at::Tensor& x, const at::Tensor& to, std::int64_t first) {
-  const auto bytes = static_cast<std::size_t>(x.size(1)) * sizeof(float);
-  for (std::int64_t row = 0; row < x.size(0); ++row) {
-    std::memcpy(to.data_ptr<float>() + row * to.stride(0) + first, x.data_ptr<float>() + row * x.stride(0), bytes);
-  }
-}
-
 // To every row; nothing where the draft has none.
 void add_bias(const at::Tensor& bias, const at::Tensor& x) {
   if (!bias.defined()) return;
@@ -30,6 +22,13 @@ void add_bias(const at::Tensor& bias, const at::Tensor& x) {
 }
 
 }  // namespace
+
+void copy_draft_columns(const at::Tensor& x, const at::Tensor& to, std::int64_t first) {
+  const auto bytes = static_cast<std::size_t>(x.size(1)) * sizeof(float);
+  for (std::int64_t row = 0; row < x.size(0); ++row) {
+    std::memcpy(to.data_ptr<float>() + row * to.stride(0) + first, x.data_ptr<float>() + row * x.stride(0), bytes);
+  }
+}
 
 DraftRunner::DraftRunner(std::shared_ptr<const CpuDraft> draft, nn::Backend& backend, kernels::Ops& ops,
                          const nn::Projection& embedding)
@@ -79,7 +78,7 @@ void DraftRunner::after_layer(std::int64_t layer, const at::Tensor& hidden) {
   const DraftConfig& c = draft_->config();
   for (std::size_t i = 0; i < c.target_layer_ids.size(); ++i) {
     if (c.target_layer_ids[i] != layer) continue;
-    copy_columns(hidden, features_, static_cast<std::int64_t>(i) * c.hidden);
+    copy_draft_columns(hidden, features_, static_cast<std::int64_t>(i) * c.hidden);
   }
   if (layer == last_layer_) write_context();
 }

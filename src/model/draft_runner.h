@@ -1,4 +1,4 @@
-// What: DraftRunner, one draft at work in the steps of a CPU model: context rows while the layers run, blocks afterwards.
+// What: DraftRunner, a DFlash draft at work in the steps of a CPU model: context rows while the layers run, blocks afterwards.
 // Owner: the model, until it is begun with another draft.
 // Thread: the worker's.
 // Invariant: borrows nothing of the target's workspace, so that what a step's hidden() and logits() say stays as it was; a
@@ -8,28 +8,23 @@
 
 #include "model/cpu_draft.h"
 #include "model/draft_blocks.h"
+#include "model/step_drafter.h"
 #include "nn/lm_head.h"
 
 namespace levada::model {
 
-// The draft planes of a layer, [pages, page_size, elements], of which a draft uses the first numbers of each token.
-struct DraftLayerPlanes {
-  at::Tensor k, v;
-};
-
-class DraftRunner {
+class DraftRunner final : public StepDrafter {
  public:
   // `embedding`: the target's. `backend` and `ops` outlive the runner.
   DraftRunner(std::shared_ptr<const CpuDraft> draft, nn::Backend& backend, kernels::Ops& ops,
               const nn::Projection& embedding);
 
-  const std::shared_ptr<const CpuDraft>& draft() const { return draft_; }
-  // A step begins: its rows, which `plan` and `batch` describe until it ends, and where their context goes.
-  void begin(const core::StepPlan& plan, const kernels::PagedBatch& batch, const std::vector<DraftLayerPlanes>& planes);
-  // The target's layer `layer` gave `hidden`. With the last one that the draft reads the rows' context is written.
-  void after_layer(std::int64_t layer, const at::Tensor& hidden);
-  // What StepResult::proposed says.
-  std::vector<core::Token> propose(const core::StepPlan& plan, std::span<const core::Token> sampled);
+  const Draft* draft() const override { return draft_.get(); }
+  void begin(const core::StepPlan& plan, const kernels::PagedBatch& batch,
+             const std::vector<DraftLayerPlanes>& planes) override;
+  // With the last layer that the draft reads the rows' context is written.
+  void after_layer(std::int64_t layer, const at::Tensor& hidden) override;
+  std::vector<core::Token> propose(const core::StepPlan& plan, std::span<const core::Token> sampled) override;
 
  private:
   void linear(const at::Tensor& x, const nn::Projection& w, const at::Tensor& out, bool accumulate);

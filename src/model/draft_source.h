@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "base/dtype.h"
 #include "base/status.h"
@@ -17,11 +18,11 @@ namespace levada::model {
 
 enum class DraftWeight : std::uint8_t {
   kFc,          // [hidden, features]
-  kHiddenNorm,  // of the context rows
+  kHiddenNorm,  // of the context rows; EAGLE-3: of the state
   kNorm,        // before the target's head
   kInputNorm,
   kPostNorm,
-  kQ,
+  kQ,  // EAGLE-3: this and the next two [.., 2 * hidden], the token's half first
   kK,
   kV,
   kO,
@@ -34,6 +35,9 @@ enum class DraftWeight : std::uint8_t {
   kKBias,
   kVBias,
   kOBias,
+  kHead,       // these three of EAGLE-3: [draft vocabulary, hidden]
+  kEmbedding,  // [vocabulary, hidden], if has()
+  kFcNorm,     // `layer`: the captured layer's place, if has()
 };
 
 class DraftSource {
@@ -42,6 +46,10 @@ class DraftSource {
   virtual const DraftConfig& config() const = 0;
   // Whether the matrices are stored as float32; else they are bfloat16 or float16.
   virtual bool wide() const = 0;
+  // Of those that a checkpoint may leave out.
+  virtual bool has(DraftWeight weight) const = 0;
+  // The target's id of each row of an EAGLE-3 draft's head; empty otherwise.
+  virtual const std::vector<std::int32_t>& draft_ids() const = 0;
   // Rows [first, first + count) of a matrix, or elements of a vector, as `dtype` (float32, bfloat16 or float16) into host
   // memory. `layer` is ignored for the first three.
   virtual void read(DraftWeight weight, std::int64_t layer, std::int64_t first, std::int64_t count, DType dtype,

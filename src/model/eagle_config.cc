@@ -35,7 +35,7 @@ Status read_eagle_layer_ids(const nlohmann::json& json, const std::string& file,
   if (ids == nullptr || (ids->is_array() && ids->empty())) return {};
   if (!ids->is_array() || !std::all_of(ids->begin(), ids->end(),
                                        [](const auto& id) { return id.is_number_integer() && id >= 0 && id < 4096; })) {
-    return invalid_argument(file + ": must be a list of 3 layer numbers", kEagleLayerIds);
+    return invalid_argument(file + ": must be a list of layer numbers", kEagleLayerIds);
   }
   config.target_layer_ids = ids->get<std::vector<std::int64_t>>();
   return {};

@@ -70,7 +70,7 @@ TEST(EagleConfig, WhatIsNotBuiltIsRefusedByName) {
            {R"("target_hidden_size": 2880)", "target_hidden_size"},
            {R"("rope_scaling": {"rope_type": "llama3", "factor": 8})", "rope_type"},
            {R"("eagle_config": {"use_aux_hidden_state": false})", "use_aux_hidden_state"},
-           {R"("eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2]})", "eagle_aux_hidden_state_layer_ids"},
+           {R"("eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 1]})", "eagle_aux_hidden_state_layer_ids"},
            {R"("eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, -3]})",
             "eagle_aux_hidden_state_layer_ids"}}) {
     const auto read = read_with_field(field);

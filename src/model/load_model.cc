@@ -56,7 +56,7 @@ Status check_room(const DraftRoom& room) {
   return {};
 }
 
-Status check_options(const ModelOptions& options, const ModelConfig& config) {
+Status check_options(const ModelOptions& options, const ModelConfig& config, bool cuda) {
   if (options.page_size_tokens < 1 || options.page_size_tokens > kMaxPageSizeTokens) {
     return invalid_argument(
         std::to_string(options.page_size_tokens) + " is not between 1 and " + std::to_string(kMaxPageSizeTokens),
@@ -71,7 +71,11 @@ Status check_options(const ModelOptions& options, const ModelConfig& config) {
   if (options.threads < 0 || options.threads > 1024) {
     return invalid_argument(std::to_string(options.threads) + " is not between 0 and 1024", "threads");
   }
-  return options.draft_room.has_value() ? check_room(*options.draft_room) : Status();
+  if (!options.draft_room.has_value()) return {};
+  if (cuda && options.draft_room->kind == DraftKind::kEagle3) {
+    return invalid_argument("EAGLE-3 drafts are served on the CPU alone; on CUDA DFLASH drafts are", "draft_room");
+  }
+  return check_room(*options.draft_room);
 }
 
 // Before anything is allocated. Of a float8 checkpoint the GPU keeps what is stored, the CPU what it means.
@@ -121,7 +125,7 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, con
                                           device::Device& device) {
   const bool cuda = device.kind() == device::DeviceKind::kCuda;
   LEVADA_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(path));
-  LEVADA_RETURN_IF_ERROR(check_options(options, checkpoint.config()));
+  LEVADA_RETURN_IF_ERROR(check_options(options, checkpoint.config(), cuda));
   const bool gguf = !std::filesystem::is_directory(path);
   LEVADA_ASSIGN_OR_RETURN(const DType weights,
                           parse_dtype(options.dtype, "dtype", stored_dtype(checkpoint, gguf), cuda));

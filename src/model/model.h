@@ -27,11 +27,13 @@ namespace levada::model {
 
 inline constexpr std::int32_t kMaxPageSizeTokens = 1024;
 
-// The size of draft that there is room for, in pages and on the device: a draft fits if none of its numbers is larger.
+// The draft that there is room for, in pages and on the device: one fits that is of this kind (which decides what a cached
+// prefix is) and has no larger number.
 struct DraftRoom {
   std::int64_t layers = 0, kv_width = 0;  // kv_heads * head_dim
   std::int64_t features = 0;              // captured layers * hidden
   std::int64_t parameters = 0, block_size = 0;
+  DraftKind kind = DraftKind::kDflash;
 };
 DraftRoom room_for(const DraftConfig& config);
 
@@ -74,7 +76,8 @@ class SampledTokens {
 };
 std::unique_ptr<SampledTokens> ready_tokens(StepTokens tokens);
 
-// A draft's weights in the form its target's device takes, checked against that target (docs/models.md, "DFlash drafts").
+// A draft's weights in the form its target's device takes, checked against that target (docs/models.md, "DFlash drafts",
+// "EAGLE-3 drafts").
 class Draft {
  public:
   virtual ~Draft() = default;

@@ -31,7 +31,8 @@ core::KvLayout gqa_layout(const ModelConfig& config, DType dtype, std::int32_t p
   for (const char* name : {"draft_k", "draft_v"}) {
     if (!draft.has_value()) break;
     const auto width = static_cast<std::int32_t>(draft->room.kv_width);
-    planes.push_back({name, core::kDraftGroup, draft->dtype, width, first_layers(draft->room.layers), 0, ""});
+    planes.push_back({name, core::kDraftGroup, draft->dtype, width, first_layers(draft->room.layers), 0, "",
+                      draft->room.kind == DraftKind::kEagle3});
   }
   return core::KvLayout(page_size_tokens, std::move(planes));
 }

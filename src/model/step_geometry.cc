@@ -69,6 +69,9 @@ Status check_slice(const core::StepPlan& plan, const core::PlanSlice& slice, std
     return wrong("the last position of a slice", std::int64_t{slice.range.first} + slice.range.count, limits.context);
   }
   LEVADA_RETURN_IF_ERROR(check_drafts(plan, slice, limits));
+  if (slice.next_token < -1 || slice.next_token >= limits.vocabulary) {
+    return wrong("the token behind a slice", slice.next_token, limits.vocabulary);
+  }
   const std::int64_t tokens = slice.range.end() + (slice.propose > 0 ? 1 + slice.propose : 0);
   if (tokens > limits.context) return wrong("the last position of a block", tokens, limits.context);
   const std::int64_t pages = (tokens + limits.page_size - 1) / limits.page_size;

@@ -26,6 +26,7 @@ Brain::Brain(const Options& options, const Limits& limits, const core::KvLayout&
       tree_(pool_, layout.page_size_tokens(), !options.disable_radix_cache),
       builder_(limits.vocab_size),
       has_draft_planes_(!layout.identity(core::kDraftGroup).empty()),
+      bigram_keys_(layout.of_next_token()),
       draft_ledger_(limits.total_pages, layout.page_size_tokens()),
       pace_({.adaptive = options.speculative_adaptive}) {
   metrics_.page_size.set(layout_.page_size_tokens());

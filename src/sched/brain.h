@@ -169,6 +169,7 @@ class Brain {
   PlanBuilder builder_;
 
   const bool has_draft_planes_;
+  const bool bigram_keys_;  // see core::KvPlane::of_next_token
   kv::DraftLedger draft_ledger_;
   core::DraftProfile draft_;
   SpeculationTotals speculation_;

@@ -152,12 +152,13 @@ Status Brain::guide(const RequestState& state, std::span<const core::Token> kept
   return {};
 }
 
-// Only tokens of applied plans: their KV is written. The newest token has none yet.
+// Only tokens of applied plans: their KV is written. The newest token has none yet; by bigrams the one before it is kept with
+// it, because its draft planes were written for that one.
 void Brain::commit(RequestState& state) {
   if (!state.may_commit) return;
   const std::int32_t written = std::min(state.computed_tokens, state.known_tokens());
   state.draft_version = core::kNoDraft;  // other pages may stand in its table now
-  state.pages.commit(tree_, state.key(written),
+  state.pages.commit(tree_, state.key(written, bigram_keys_),
                      state.plans_in_flight > 0 ? std::optional(state.last_plan) : std::nullopt);
 }
 

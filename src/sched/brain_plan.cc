@@ -176,7 +176,7 @@ bool Brain::continue_chunk(PrefillAdmission& admission) {
 
 kv::PrefixMatch Brain::cached_prefix(const RequestState& state) {
   const std::int32_t most = state.first_needed_row();
-  return most > 0 ? tree_.match(state.key(most)) : kv::PrefixMatch{};
+  return most > 0 ? tree_.match(state.key(most, bigram_keys_)) : kv::PrefixMatch{};
 }
 
 bool Brain::admit_head(PrefillAdmission& admission) {

@@ -43,12 +43,12 @@ std::string Brain::speculation_note() const {
   const auto blocks = [&](std::int32_t own) { return "blocks of at most " + std::to_string(most_drafts(own) + 1); };
   const std::string repeats = "n-grams where the text repeats, " + blocks(kNgramBlock);
   if (drafts_by_model()) {
-    const std::string model = "DFLASH: " + draft_.name + ", " + blocks(draft_.block_size);
+    const std::string model = draft_.algorithm + ": " + draft_.name + ", " + blocks(draft_.block_size);
     return drafts_by_ngrams() ? model + "; " + repeats : model;
   }
   if (drafts_by_ngrams()) return "NGRAM: " + repeats + (draft_.version == core::kNoDraft ? "; no draft is loaded" : "");
-  return options_.speculative_algorithm == "DFLASH" ? "none: DFLASH is asked for and no draft is loaded"
-                                                    : "none: switched off";
+  const std::string& algorithm = options_.speculative_algorithm;
+  return algorithm == "none" ? "none: switched off" : "none: " + algorithm + " is asked for and no draft is loaded";
 }
 
 // Drafts of one step, at most: the block's, without the token that it continues. `own`: the drafter's block.

@@ -24,16 +24,17 @@ struct Scene {
   Options options = {};
   const text::Tokenizer* tokenizer = nullptr;
   std::int32_t max_samples = 1024;
+  bool of_next_token = false;  // see core::KvPlane
 };
 
 // A brain and a scripted model driven in lockstep: turn() is one step of the real loop with the device always ready.
 class Bench {
  public:
   explicit Bench(Scene setup)
-      : layout(setup.page_size,
-               {{"k", core::kTargetGroup, DType::kF32, 1, {0}}, {"draft_k", core::kDraftGroup, DType::kF32, 1, {0}}}),
+      : layout(setup.page_size, {{"k", core::kTargetGroup, DType::kF32, 1, {0}},
+                                 {"draft_k", core::kDraftGroup, DType::kF32, 1, {0}, 0, "", setup.of_next_token}}),
         limits{setup.context, setup.total_pages, kVocab, {}, setup.max_samples},
-        model(setup.total_pages, setup.page_size, kVocab),
+        model(setup.total_pages, setup.page_size, kVocab, setup.of_next_token),
         brain(setup.options, limits, layout, setup.tokenizer, clock, metrics) {
     model.set_result_sink([this](core::StepResult result) { brain.apply(result); });
   }

@@ -34,8 +34,9 @@ void describe(OptionTable& table, Options& options) {
       .range(0, 10);
   table
       .add("speculative_algorithm", &options.speculative_algorithm,
-           "who drafts: auto (the draft model if there is one; n-grams where the text repeats), DFLASH, NGRAM, none")
-      .choices({"auto", "DFLASH", "NGRAM", "none"});
+           "who drafts: auto (the draft model if there is one; n-grams where the text repeats), DFLASH, EAGLE3, "
+           "NGRAM, none")
+      .choices({"auto", "DFLASH", "EAGLE3", "NGRAM", "none"});
   table
       .add("speculative_num_draft_tokens", &options.speculative_num_draft_tokens,
            "tokens of a verified block, the newest known one included; 0: as the draft was trained, 8 for n-grams")

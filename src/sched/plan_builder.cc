@@ -96,6 +96,8 @@ void PlanBuilder::add_slice(RequestState& state, std::int32_t count, std::span<c
     slice.sample_row = row.sample = flight_.samples;
     slice.propose = std::exchange(state.propose, 0);
     add_samples(state, slice, input_unknown);
+  } else if (slice.range.end() < state.known_tokens()) {
+    slice.next_token = state.tokens[static_cast<std::size_t>(slice.range.end())];
   }
   slice.draft_from = std::min(state.draft_from, first);
   row.drafts_first = static_cast<std::int32_t>(flight_.drafts.size());

@@ -9,6 +9,7 @@
 //      └── retract, once no plan is in flight ─────────────────┘     abort and failure go to kDraining from anywhere
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -96,9 +97,10 @@ struct RequestState {
   }
   bool speculates() const { return !drafts.empty() || propose > 0; }
   text::StreamDecoder* text_decoder() { return decoder ? &*decoder : nullptr; }
-  // The cache key of its first `count` tokens.
-  kv::TokenKey key(std::int32_t count) const {
-    return {std::span(tokens).first(static_cast<std::size_t>(count)), name_space.id()};
+  // The cache key of its first `count` tokens. By bigrams it needs the token behind them, too: as far as that is known.
+  kv::TokenKey key(std::int32_t count, bool bigrams) const {
+    const auto spelt = std::min(tokens.size(), static_cast<std::size_t>(count) + (bigrams ? 1 : 0));
+    return {std::span(tokens).first(spelt), name_space.id(), bigrams};
   }
 
   // kInternal naming the request and the invariant when the lengths or the pages contradict the phase.

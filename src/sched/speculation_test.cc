@@ -59,6 +59,47 @@ TEST(Speculation, AnAnswerIsThatOfPlainDecodingInFewerSteps) {
   bench.expect_all_returned();
 }
 
+// What an EAGLE-3 draft writes for a token is a function of the next one, too.
+TEST(Speculation, AHitFixesTheTokenBehindItsLastSlotWhereTheDraftsPlanesNeedIt) {
+  for (const bool of_next_token : {false, true}) {
+    SpeculatingBench bench({.options = always_largest(), .of_next_token = of_next_token});
+    std::vector<Token> first = prompt(25), second = prompt(25);
+    second[20] = first[20] == 7 ? 8 : 7;
+    bench.submit(1, first, 20);
+    bench.run_until_idle();
+    bench.submit(2, second, 20);  // the model checks what its draft reads
+    bench.run_until_idle();
+    EXPECT_EQ(bench.answers[2].cached_tokens, of_next_token ? 16 : 20);
+    bench.submit(3, first, 20);
+    bench.run_until_idle();
+    EXPECT_EQ(bench.answers[3].cached_tokens, 24);
+    std::vector<Token> longer = first;
+    longer.insert(longer.end(), bench.answers[1].ids.begin(), bench.answers[1].ids.end());
+    bench.submit(4, longer, 20);  // 45 tokens, of which 44 have been computed
+    bench.run_until_idle();
+    EXPECT_EQ(bench.answers[4].cached_tokens, 44);
+    EXPECT_EQ(bench.answers[4].ids, plain_answer(Bench::greedy(1, longer, 20)).ids);
+    EXPECT_GT(bench.answers[4].speculation.accepted, 5);
+    bench.expect_all_returned();
+  }
+}
+
+// A chunk that does not end the prompt says what follows it.
+TEST(Speculation, ADraftOfNextTokensReadsChunkedPromptsAndSwapsKeepTheHits) {
+  Scene scene{.options = always_largest(), .of_next_token = true};
+  scene.options.chunked_prefill_size = 8;
+  SpeculatingBench bench(scene);
+  bench.submit(1, prompt(50), 30);
+  bench.run_until_idle();
+  EXPECT_GT(bench.answers[1].speculation.accepted, 10);
+  bench.use(2);
+  bench.submit(2, prompt(50), 30);
+  bench.run_until_idle();
+  EXPECT_EQ(bench.answers[2].cached_tokens, 48) << "the target's hit outlives the swap";
+  EXPECT_EQ(bench.answers[2].ids, plain_answer(Bench::greedy(1, prompt(50), 30)).ids);
+  EXPECT_GT(bench.answers[2].speculation.accepted, 10);
+}
+
 TEST(Speculation, B24RowsOfAStepAreTheAcceptedOnesAndOneMoreOfEachRequestsOwn) {
   SpeculatingBench bench;
   for (std::uint64_t id : {1, 2}) {

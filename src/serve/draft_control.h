@@ -27,6 +27,7 @@ struct DraftReport {
 // The largest draft that can be loaded, as sized at start-up.
 struct DraftRoomReport {
   std::int64_t layers = 0, kv_width = 0, features = 0, parameters = 0, block_size = 0;
+  std::string algorithm = "DFLASH";  // of the drafts there is room for: the other kind is refused
 };
 
 struct DraftsReport {

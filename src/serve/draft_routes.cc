@@ -16,6 +16,7 @@ Json draft_json(const std::optional<DraftReport>& draft) {
   return {{"version", core::value(draft->profile.version)},
           {"name", draft->profile.name},
           {"path", draft->path},
+          {"algorithm", draft->profile.algorithm},
           {"block_size", draft->profile.block_size},
           {"layers", draft->layers},
           {"parameters", draft->parameters},
@@ -26,11 +27,8 @@ Json draft_json(const std::optional<DraftReport>& draft) {
 
 Json room_json(const std::optional<DraftRoomReport>& room) {
   if (!room) return nullptr;
-  return {{"layers", room->layers},
-          {"kv_width", room->kv_width},
-          {"features", room->features},
-          {"parameters", room->parameters},
-          {"block_size", room->block_size}};
+  return {{"algorithm", room->algorithm}, {"layers", room->layers},         {"kv_width", room->kv_width},
+          {"features", room->features},   {"parameters", room->parameters}, {"block_size", room->block_size}};
 }
 
 DraftControl::Done answering(const http::Responder& responder) {

@@ -64,11 +64,12 @@ class Drafts : public ::testing::Test {
 
 TEST_F(Drafts, EveryOrderAnswersWithTheStateItLeft) {
   EXPECT_EQ(ask("GET", "/drafts", "", 200),
-            Json::parse(R"({"serving":null,"previous":null,"room":{"layers":2,"kv_width":64,"features":128,
+            Json::parse(
+                R"({"serving":null,"previous":null,"room":{"algorithm":"DFLASH","layers":2,"kv_width":64,"features":128,
                             "parameters":1000,"block_size":8}})"));
   const Json loaded = ask("POST", "/drafts", R"({"path":"/a","name":"first"})", 200);
-  EXPECT_EQ(loaded["serving"], Json::parse(R"({"version":1,"name":"first","path":"/a","block_size":8,"layers":2,
-      "parameters":0,"bytes":0,"since":0,"speculation":{"steps":10,"drafts":70,"accepted":25,"accept_length":3.5,
+  EXPECT_EQ(loaded["serving"], Json::parse(R"({"version":1,"name":"first","path":"/a","algorithm":"DFLASH",
+      "block_size":8,"layers":2,"parameters":0,"bytes":0,"since":0,"speculation":{"steps":10,"drafts":70,"accepted":25,"accept_length":3.5,
       "accept_rate":0.35714285714285715}})"));
   EXPECT_EQ(ask("POST", "/drafts", R"({"path":"/b"})", 200)["previous"]["name"], "first");
   EXPECT_EQ(ask("POST", "/drafts/rollback", "", 200)["serving"]["version"], 1);

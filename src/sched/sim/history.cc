@@ -84,13 +84,14 @@ History::History(std::uint64_t seed, const text::Tokenizer* tokenizer, Guides gu
     : random_(seed),
       tokenizer_(tokenizer),
       guides_(guides ? std::move(guides) : scripted_guide),
-      layout_(one_of({1, 4, 16}), {core::KvPlane{"k", core::kTargetGroup, DType::kF32, 1, {0}},
-                                   core::KvPlane{"draft_k", core::kDraftGroup, DType::kF32, 1, {0}}}),
+      layout_(one_of({1, 4, 16}),
+              {core::KvPlane{"k", core::kTargetGroup, DType::kF32, 1, {0}},
+               core::KvPlane{"draft_k", core::kDraftGroup, DType::kF32, 1, {0}, 0, "", chance(50)}}),
       limits_(random_limits()),
       options_(random_options()),
       abort_percent_(one_of({0, 0, 3, 10})),
       failure_percent_(one_of({0, 0, 0, 2})),
-      model_(limits_.total_pages, layout_.page_size_tokens(), kVocab),
+      model_(limits_.total_pages, layout_.page_size_tokens(), kVocab, layout_.of_next_token()),
       brain_(options_, limits_, layout_, tokenizer, clock_, metrics_) {
   model_.set_result_sink([this](core::StepResult result) { brain_.apply(result); });
   for (std::int32_t i = 0; i < 3; ++i) {

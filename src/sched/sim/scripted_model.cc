@@ -90,7 +90,7 @@ std::uint64_t hash_plan(std::uint64_t hash, const core::StepPlan& plan) {
     hash = mix(hash, core::value(slice.range.request));
     hash = mix(mix(hash, static_cast<std::uint64_t>(slice.range.first)), static_cast<std::uint64_t>(slice.range.count));
     hash = mix(mix(hash, static_cast<std::uint64_t>(slice.drafts)), static_cast<std::uint64_t>(slice.propose));
-    hash = mix(hash, static_cast<std::uint64_t>(slice.draft_from));
+    hash = mix(mix(hash, static_cast<std::uint64_t>(slice.draft_from)), static_cast<std::uint64_t>(slice.next_token));
   }
   for (const core::FutureToken& future : plan.future_tokens)
     hash = mix(mix(hash, static_cast<std::uint64_t>(future.row)), static_cast<std::uint64_t>(future.previous_sample));
@@ -99,9 +99,11 @@ std::uint64_t hash_plan(std::uint64_t hash, const core::StepPlan& plan) {
 
 }  // namespace
 
-ScriptedModel::ScriptedModel(std::int32_t total_pages, std::int32_t page_size_tokens, std::int32_t vocab_size)
+ScriptedModel::ScriptedModel(std::int32_t total_pages, std::int32_t page_size_tokens, std::int32_t vocab_size,
+                             bool of_next_token)
     : page_size_(page_size_tokens),
       vocab_size_(vocab_size),
+      of_next_token_(of_next_token),
       slots_(static_cast<std::size_t>(total_pages) * static_cast<std::size_t>(page_size_tokens),
              Slot{kPoison, -1, -1}) {}
 
@@ -225,7 +227,11 @@ void ScriptedModel::propose(const core::StepPlan& plan, const core::PlanSlice& s
   for (std::int32_t p = slice.draft_from; p <= end.position; ++p) {
     const Slot& read = slot(plan, slice, p);
     if (read.position != p) break;  // of a step that failed: what follows is nobody's
-    LEVADA_CHECK(read.draft == plan.draft && read.draft_deep == read.deep, "a draft reads what it wrote itself");
+    const bool last = p == end.position;
+    if (!last && slot(plan, slice, p + 1).position != p + 1) break;
+    const core::Token next = last ? end.next : slot(plan, slice, p + 1).token;
+    LEVADA_CHECK(read.draft == plan.draft && read.draft_deep == draft_deep_of(read.deep, next),
+                 "a draft reads what it wrote itself");
   }
   core::SampleRow row = plan.samples[static_cast<std::size_t>(slice.sample_row)];
   std::uint64_t context = end.context;
@@ -242,6 +248,21 @@ void ScriptedModel::propose(const core::StepPlan& plan, const core::PlanSlice& s
   }
 }
 
+std::uint64_t ScriptedModel::draft_deep_of(std::uint64_t deep, core::Token next) const {
+  return of_next_token_ ? mix(deep, static_cast<std::uint64_t>(next) + 1) : deep;
+}
+
+void ScriptedModel::write_draft_planes(const core::StepPlan& plan, const core::PlanSlice& slice, const End& end) {
+  for (std::int32_t p = slice.range.first; p <= end.position; ++p) {
+    const core::Token next = p == end.position
+                                 ? end.next
+                                 : plan.tokens[static_cast<std::size_t>(slice.first_row + p + 1 - slice.range.first)];
+    Slot& written = slot(plan, slice, p);
+    written.draft = plan.draft;
+    written.draft_deep = draft_deep_of(written.deep, next);
+  }
+}
+
 core::StepResult ScriptedModel::execute(const core::StepPlan& plan) {
   core::StepResult result;
   result.step = plan.step;
@@ -254,13 +275,14 @@ core::StepResult ScriptedModel::execute(const core::StepPlan& plan) {
     }
     for (std::int32_t p = slice.range.first; p < slice.range.end(); ++p) {
       const core::Token token = plan.tokens[static_cast<std::size_t>(slice.first_row + p - slice.range.first)];
-      const Slot written{deep_of(context, token), token, p, plan.draft, deep_of(context, token)};
+      const Slot written{deep_of(context, token), token, p};
       slot(plan, slice, p) = written;
       context = fold_slot(context, written.deep, written.token, written.position);
       contexts.push_back(context);
     }
-    if (slice.sample_row < 0) continue;
-    const End end = sample_slice(plan, slice, contexts, result);
+    const End end = slice.sample_row < 0 ? End{context, slice.range.end() - 1, slice.next_token}
+                                         : sample_slice(plan, slice, contexts, result);
+    write_draft_planes(plan, slice, end);
     if (slice.propose > 0) propose(plan, slice, end, result);
   }
   for (const core::ScoreRow& score : plan.scores)

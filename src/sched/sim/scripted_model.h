@@ -21,7 +21,9 @@ namespace levada::sched::sim {
 
 class ScriptedModel final : public core::StepExecutor {
  public:
-  ScriptedModel(std::int32_t total_pages, std::int32_t page_size_tokens, std::int32_t vocab_size);
+  // `of_next_token`: its draft's numbers are a function of the token behind each one, too, as an EAGLE-3 draft's.
+  ScriptedModel(std::int32_t total_pages, std::int32_t page_size_tokens, std::int32_t vocab_size,
+                bool of_next_token = false);
 
   // Aborts on a plan that breaks the contract of core/step_plan.h or writes a page another slice uses.
   void submit(std::unique_ptr<core::StepPlan> plan) override;
@@ -60,12 +62,17 @@ class ScriptedModel final : public core::StepExecutor {
   End sample_slice(const core::StepPlan& plan, const core::PlanSlice& slice, std::span<const std::uint64_t> contexts,
                    core::StepResult& result) const;
   void propose(const core::StepPlan& plan, const core::PlanSlice& slice, const End& end, core::StepResult& result);
+  // What the draft makes of a row with this hash and this token behind it (-1: nobody knows).
+  std::uint64_t draft_deep_of(std::uint64_t deep, core::Token next) const;
+  // Of the slice's rows up to `end`, once the token behind each is known.
+  void write_draft_planes(const core::StepPlan& plan, const core::PlanSlice& slice, const End& end);
   Slot& slot(const core::StepPlan& plan, const core::PlanSlice& slice, std::int32_t position);
   void check_plan(const core::StepPlan& plan) const;
   void resolve_future_tokens(core::StepPlan& plan) const;
   core::StepResult execute(const core::StepPlan& plan);
 
   std::int32_t page_size_, vocab_size_;
+  bool of_next_token_;
   std::vector<Slot> slots_;
   std::deque<std::unique_ptr<core::StepPlan>> plans_;
   std::vector<core::Token> previous_samples_;

@@ -48,7 +48,8 @@ std::string Brain::speculation_note() const {
   }
   if (drafts_by_ngrams()) return "NGRAM: " + repeats + (draft_.version == core::kNoDraft ? "; no draft is loaded" : "");
   const std::string& algorithm = options_.speculative_algorithm;
-  return algorithm == "none" ? "none: switched off" : "none: " + algorithm + " is asked for and no draft is loaded";
+  if (algorithm == "none") return "none: switched off";
+  return "none: " + algorithm + " is asked for and no draft is loaded";
 }
 
 // Drafts of one step, at most: the block's, without the token that it continues. `own`: the drafter's block.

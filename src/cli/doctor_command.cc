@@ -36,7 +36,7 @@ void examine_device(device::DeviceKind kind, const char* what) {
 void examine_kernels() {
   kernels::ThreadPool pool(1);
   std::string names;
-  for (const char* name : {"avx512", "avx2", "ref"}) {
+  for (const char* name : {"avx512_bf16", "avx512", "avx2", "ref"}) {
     if (kernels::make_cpu_ops(pool, name) != nullptr) names += std::string(names.empty() ? "" : ", ") + name;
   }
   const bool tuned = names != "ref";

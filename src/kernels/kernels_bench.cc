@@ -8,6 +8,7 @@
 #include <new>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/bf16.h"
@@ -49,7 +50,9 @@ Buffer<T> filled(std::int64_t count) {
   return data;
 }
 
-std::string table_name(const benchmark::State& state) { return state.range(0) == 0 ? "avx2" : "avx512"; }
+std::string table_name(const benchmark::State& state) {
+  return std::array{"avx2", "avx512", "avx512_bf16"}[static_cast<std::size_t>(state.range(0))];
+}
 
 bool lacks(benchmark::State& state, const Ops* ops) {
   if (ops == nullptr) state.SkipWithError("not supported by this CPU");
@@ -79,32 +82,79 @@ void read_bandwidth(benchmark::State& state) {
 }
 BENCHMARK(read_bandwidth)->UseRealTime()->Unit(benchmark::kMillisecond);
 
-// One row through all weight matrices of the model, bf16: the linears of one decoded token.
-void decode_linears(benchmark::State& state) {
-  const auto ops = make_cpu_ops(pool(), table_name(state));
-  if (lacks(state, ops.get())) return;
-  const std::int64_t layer = 960 * kHidden + kHidden * kHidden + 2 * kInner * kHidden + kHidden * kInner;
-  Buffer<Bf16> weights = filled<Bf16>(kLayers * layer + kVocabulary * kHidden);
-  Buffer<float> x = filled<float>(2 * kInner), out(kVocabulary);
-  Bf16* at = nullptr;
-  const auto linear = [&](std::int64_t n, std::int64_t k) {
-    ops->linear(TensorView::of(x.data(), DType::kF32, {1, k}), TensorView::of(at, DType::kBF16, {n, k}),
-                TensorView::of(out.data(), DType::kF32, {1, n}), false);
-    at += n * k;
-  };
-  for (auto _ : state) {
-    at = weights.data();
+// A matrix of the model: plain numbers, or Q4_1.
+struct Weight {
+  TensorView plain;
+  std::unique_ptr<QuantMatrix> quantised;
+  std::int64_t n = 0, k = 0;
+};
+
+// All weight matrices of the model: float32, bfloat16 or Q4_1.
+class Weights {
+ public:
+  explicit Weights(int form) {
     for (std::int64_t l = 0; l < kLayers; ++l) {
-      linear(960, kHidden);
-      linear(kHidden, kHidden);
-      linear(2 * kInner, kHidden);
-      linear(kHidden, kInner);
+      for (const auto& [n, k] :
+           {std::pair{std::int64_t{960}, kHidden}, {kHidden, kHidden}, {2 * kInner, kHidden}, {kHidden, kInner}})
+        add(n, k);
     }
-    linear(kVocabulary, kHidden);
+    add(kVocabulary, kHidden);
+    if (form == 0) f32_ = filled<float>(count_);
+    if (form == 1) bf16_ = filled<Bf16>(count_);
+    std::int64_t first = 0;
+    for (Weight& w : all) {
+      if (form == 0) w.plain = TensorView::of(f32_.data() + first, DType::kF32, {w.n, w.k});
+      if (form == 1) w.plain = TensorView::of(bf16_.data() + first, DType::kBF16, {w.n, w.k});
+      if (form == 2) w.quantised = std::make_unique<QuantMatrix>(QuantFormat::kQ4_1, w.n, w.k);
+      bytes += w.quantised != nullptr ? w.quantised->bytes() : w.n * w.k * (form == 0 ? 4 : 2);
+      first += w.n * w.k;
+    }
   }
-  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(weights.size()) * 2);
+
+  std::vector<Weight> all;
+  std::int64_t bytes = 0;
+
+ private:
+  void add(std::int64_t n, std::int64_t k) {
+    all.push_back({{}, nullptr, n, k});
+    count_ += n * k;
+  }
+  std::int64_t count_ = 0;
+  Buffer<float> f32_;
+  Buffer<Bf16> bf16_;
+};
+
+// [table, 0 float32 1 bfloat16 2 Q4_1, threads, rows]: the linears of one step of the whole model. GB/s are of weights.
+void step_linears(benchmark::State& state) {
+  ThreadPool threads(static_cast<int>(state.range(2)));
+  const auto ops = make_cpu_ops(threads, table_name(state));
+  if (lacks(state, ops.get())) return;
+  const std::int64_t rows = state.range(3);
+  const Weights weights(static_cast<int>(state.range(1)));
+  Buffer<float> x = filled<float>(rows * kInner), out(static_cast<std::size_t>(rows * kVocabulary));
+  std::int64_t products = 0;
+  for (auto _ : state) {
+    for (const Weight& w : weights.all) {
+      const TensorView in = TensorView::of(x.data(), DType::kF32, {rows, w.k});
+      const TensorView to = TensorView::of(out.data(), DType::kF32, {rows, w.n});
+      if (w.quantised != nullptr) {
+        ops->linear(in, *w.quantised, to, false);
+      } else {
+        ops->linear(in, w.plain, to, false);
+      }
+      products += rows * w.n * w.k;
+    }
+  }
+  state.SetBytesProcessed(state.iterations() * weights.bytes);
+  state.counters["FLOP"] = benchmark::Counter(2.0 * static_cast<double>(products), benchmark::Counter::kIsRate);
+  state.SetLabel(ops->name() + ", " + ops->quant_name());
 }
-BENCHMARK(decode_linears)->Arg(0)->Arg(1)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(step_linears)
+    ->ArgNames({"table", "form", "threads", "rows"})
+    ->ArgsProduct({{0, 1}, {0, 1, 2}, {1, 2}, {1, 2, 4, 8, 32}})
+    ->ArgsProduct({{2}, {1}, {1, 2}, {1, 2, 4, 8, 32}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 // [table, rows, N, K, 0 float32, 1 bfloat16, 2 float16]
 void linear(benchmark::State& state) {

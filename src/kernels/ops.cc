@@ -21,15 +21,14 @@ void Ops::embed(const QuantMatrix& table, std::span<const std::int32_t> ids, con
 }
 
 std::unique_ptr<Ops> make_cpu_ops(ThreadPool& pool, const std::string& name) {
-  const auto wanted = [&](const KernelTable* table) {
-    return table != nullptr && (name.empty() || name == table->name);
-  };
+  const auto wanted = [&](const auto* table) { return table != nullptr && (name.empty() || name == table->name); };
   const QuantTable* const narrow = avx2_quant_table();
-  if (wanted(avx512_table())) {
+  const Bf16Table* const bf16 = wanted(avx512_bf16_table()) ? avx512_bf16_table() : nullptr;
+  if (bf16 != nullptr || wanted(avx512_table())) {
     const QuantTable* const wide = amx_quant_table() != nullptr ? amx_quant_table() : avx512_quant_table();
-    return std::make_unique<CpuOps>(pool, *avx512_table(), wide != nullptr ? wide : narrow);
+    return std::make_unique<CpuOps>(pool, *avx512_table(), wide != nullptr ? wide : narrow, bf16);
   }
-  if (wanted(avx2_table())) return std::make_unique<CpuOps>(pool, *avx2_table(), narrow);
+  if (wanted(avx2_table())) return std::make_unique<CpuOps>(pool, *avx2_table(), narrow, nullptr);
   if (name.empty() || name == "ref") return std::make_unique<RefOps>(pool);
   return nullptr;
 }

@@ -49,11 +49,12 @@ struct SampleParams {
 class Ops {
  public:
   virtual ~Ops() = default;
-  virtual std::string name() const = 0;        // "ref", "avx2", "avx512"
+  virtual std::string name() const = 0;        // "ref", "avx2", "avx512", "avx512_bf16"
   virtual std::string quant_name() const = 0;  // of the kernels on quantised weights: "ref", "avx2", "avx512-vnni", …
 
   // out[r, n] = sum_k x[r, k] * w[n, k] (+ out[r, n] if accumulate). x, out: f32 [R,K], [R,N], rows may be strided;
-  // w: f32, bf16 or f16 [N,K].
+  // w: f32, bf16 or f16 [N,K]. "avx512_bf16" rounds x to bfloat16 where w is bf16, as PyTorch has it in bfloat16:
+  // |error| <= sum_k |w[n, k] * x[r, k]| / 512, float32 rounding apart.
   virtual void linear(const TensorView& x, const TensorView& w, const TensorView& out, bool accumulate) = 0;
   // The same with weights as a GGUF file stores them. Tuned tables round each row of x to two bytes, in blocks of 32:
   // |error| <= sum_k |w[n, k]| * max|x of k's block| / 64516, float32 rounding apart.
@@ -87,7 +88,8 @@ class Ops {
   virtual std::int32_t sample(const TensorView& logits, const SampleParams& params) = 0;
 };
 
-// The fastest table this CPU supports, or the named one ("ref", "avx2", "avx512"; nullptr when not supported here).
+// The fastest table this CPU supports, or the named one ("ref", "avx2", "avx512", "avx512_bf16"; nullptr when not
+// supported here).
 std::unique_ptr<Ops> make_cpu_ops(ThreadPool& pool, const std::string& name = "");
 
 }  // namespace levada::kernels

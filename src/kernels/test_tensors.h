@@ -104,7 +104,7 @@ inline void expect_near(const std::vector<float>& got, const std::vector<float>&
 inline std::vector<std::string> tuned_tables() {
   std::vector<std::string> names;
   ThreadPool pool(1);
-  for (const char* name : {"avx2", "avx512"}) {
+  for (const char* name : {"avx2", "avx512", "avx512_bf16"}) {
     if (make_cpu_ops(pool, name)) names.emplace_back(name);
   }
   return names;

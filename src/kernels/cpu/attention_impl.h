@@ -139,8 +139,8 @@ struct Attention {
   [[gnu::noinline]] void score_rows(std::int64_t row, std::int64_t keys) const {
     for (std::int64_t j = 0; j < keys; j += 4) {
       __m128 sums[R];
-      dot_tile<V, R, float, false>(q + row * width, width, four_rows<float>(k + j * width, width, keys - j), width, 0,
-                                   sums);
+      dot_tile<V, R, float, 0>(q + row * width, width, four_rows<float>(k + j * width, width, keys - j), width, nullptr,
+                               0, sums);
 #pragma GCC unroll 8
       for (int i = 0; i < R; ++i) _mm_storeu_ps(scores + (row + i) * kBlockKeys + j, sums[i]);
     }
@@ -257,7 +257,7 @@ struct Attention {
       for (std::int64_t i = 0; i < 4; ++i) four.row[i] = k_plane + at[j + i < keys ? j + i : keys - 1];
       for (std::int64_t i = j; i < j + 4 && i < more; ++i) fetch(k_plane + next[i]);
       __m128 sums[R];
-      dot_tile<V, R, T, false>(q, width, four, width, 0, sums);
+      dot_tile<V, R, T, 0>(q, width, four, width, nullptr, 0, sums);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) _mm_storeu_ps(scores + r * kBlockKeys + j, sums[r]);
     }

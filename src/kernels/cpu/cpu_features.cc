@@ -1,3 +1,4 @@
+#include "kernels/cpu/bf16_table.h"
 #include "kernels/cpu/quant_table.h"
 #include "kernels/cpu/table.h"
 
@@ -5,6 +6,7 @@ namespace levada::kernels {
 
 extern const KernelTable kAvx2Table;
 extern const KernelTable kAvx512Table;
+extern const Bf16Table kAvx512Bf16Table;
 extern const QuantTable kAvx2QuantTable;
 extern const QuantTable kAvx512QuantTable;
 extern const QuantTable kAmxQuantTable;
@@ -21,6 +23,10 @@ const KernelTable* avx512_table() {
                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                          __builtin_cpu_supports("fma");
   return supported ? &kAvx512Table : nullptr;
+}
+
+const Bf16Table* avx512_bf16_table() {
+  return avx512_table() != nullptr && __builtin_cpu_supports("avx512bf16") ? &kAvx512Bf16Table : nullptr;
 }
 
 const QuantTable* avx2_quant_table() { return avx2_table() != nullptr ? &kAvx2QuantTable : nullptr; }

@@ -33,6 +33,7 @@ std::int64_t grain_of(std::int64_t work_per_item, std::int64_t multiple, std::in
 
 void CpuOps::linear(const TensorView& x, const TensorView& w, const TensorView& out, bool accumulate) {
   check_linear(x, w, out);
+  if (bf16_ != nullptr && w.dtype == DType::kBF16) return bf16_linear(x, w, out, accumulate);
   const LinearArgs args{.x = x.as<const float>(),
                         .x_stride = x.strides[0],
                         .w = w.data,
@@ -48,6 +49,27 @@ void CpuOps::linear(const TensorView& x, const TensorView& w, const TensorView& 
   pool_.parallel_for(args.n, grain, [&](std::int64_t begin, std::int64_t end) {
     table_.linear(args, begin, end, thread_scratch(table_.linear_scratch(args.k)));
   });
+}
+
+void CpuOps::bf16_linear(const TensorView& x, const TensorView& w, const TensorView& out, bool accumulate) {
+  const std::int64_t rows = x.shape[0], k = w.shape[1];
+  if (static_cast<std::int64_t>(halved_.size()) < rows * k) halved_.resize(static_cast<std::size_t>(rows * k));
+  pool_.parallel_for(rows, grain_of(k, 1), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r)
+      bf16_->round(x.as<const float>() + r * x.strides[0], k, halved_.data() + r * k);
+  });
+  const Bf16Args args{.x = halved_.data(),
+                      .x_stride = k,
+                      .w = w.as<const Bf16>(),
+                      .w_stride = w.strides[0],
+                      .out = out.as<float>(),
+                      .out_stride = out.strides[0],
+                      .rows = rows,
+                      .n = w.shape[0],
+                      .k = k,
+                      .accumulate = accumulate};
+  pool_.parallel_for(args.n, grain_of(rows * k, kColumnGrain, kStreamedPerTask),
+                     [&](std::int64_t begin, std::int64_t end) { bf16_->linear(args, begin, end); });
 }
 
 void CpuOps::linear(const TensorView& x, const QuantMatrix& w, const TensorView& out, bool accumulate) {

@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "kernels/cpu/bf16_table.h"
 #include "kernels/cpu/quant_table.h"
 #include "kernels/cpu/table.h"
 #include "kernels/ops.h"
@@ -15,11 +16,11 @@ namespace levada::kernels {
 
 class CpuOps final : public Ops {
  public:
-  // Without a `quant` table quantised weights take the plain way.
-  CpuOps(ThreadPool& pool, const KernelTable& table, const QuantTable* quant)
-      : pool_(pool), table_(table), quant_(quant) {}
+  // Without a `quant` table quantised weights take the plain way; without a `bf16` one bfloat16 weights are widened.
+  CpuOps(ThreadPool& pool, const KernelTable& table, const QuantTable* quant, const Bf16Table* bf16)
+      : pool_(pool), table_(table), quant_(quant), bf16_(bf16) {}
 
-  std::string name() const override { return table_.name; }
+  std::string name() const override { return bf16_ != nullptr ? bf16_->name : table_.name; }
   std::string quant_name() const override { return quant_ != nullptr ? quant_->name : "ref"; }
   void linear(const TensorView& x, const TensorView& w, const TensorView& out, bool accumulate) override;
   void linear(const TensorView& x, const QuantMatrix& w, const TensorView& out, bool accumulate) override;
@@ -38,12 +39,15 @@ class CpuOps final : public Ops {
 
  private:
   void norm(const NormArgs& args, std::int64_t rows);
+  void bf16_linear(const TensorView& x, const TensorView& w, const TensorView& out, bool accumulate);
   void quant_linear(const TensorView& x, const QuantMatrix& w, const TensorView& out, bool accumulate, bool rough);
 
   ThreadPool& pool_;
   const KernelTable& table_;
   const QuantTable* quant_;
+  const Bf16Table* bf16_;
   std::vector<RoundedBlock> rounded_;  // the rows of x of the linear under way
+  std::vector<Bf16> halved_;           // the same for bfloat16 weights
 };
 
 }  // namespace levada::kernels

@@ -26,12 +26,12 @@ template <class W>
   return rows;
 }
 
-// sums[r] gets the four dot products of row r. kPrefetch: w comes from memory once, in order; fetch_ahead elements
-// behind each row lies the row that will be wanted next. It is fetched to the second-level cache, which has more lines on
-// the way at a time than the first: twice as fast as into that one on a Zen 4.
-template <class V, int R, class W, bool kPrefetch>
+// sums[r] gets the four dot products of row r. The kFetch rows of weights from `fetch` on will be wanted soon: they are
+// brought to the second-level cache, which has more lines on the way at a time than the first: twice as fast as into that
+// one on a Zen 4.
+template <class V, int R, class W, int kFetch>
 [[gnu::always_inline]] inline void dot_tile(const float* x, std::int64_t x_stride, const FourRows<W>& w, std::int64_t k,
-                                            std::int64_t fetch_ahead, __m128 (&sums)[R]) {
+                                            const W* fetch, std::int64_t fetch_stride, __m128 (&sums)[R]) {
   V acc[R][4];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
@@ -51,10 +51,8 @@ template <class V, int R, class W, bool kPrefetch>
   };
   std::int64_t i = 0;
   for (; i + V::kWidth <= k; i += V::kWidth) {
-    if constexpr (kPrefetch) {
 #pragma GCC unroll 4
-      for (int n = 0; n < 4; ++n) __builtin_prefetch(w.row[n] + i + fetch_ahead, 0, 2);
-    }
+    for (int n = 0; n < kFetch; ++n) __builtin_prefetch(fetch + n * fetch_stride + i, 0, 2);
     const auto load = [i](const auto* p) __attribute__((always_inline)) { return V::load(p + i); };
     step(load, load);
   }
@@ -67,54 +65,14 @@ template <class V, int R, class W, bool kPrefetch>
   for (int r = 0; r < R; ++r) sums[r] = V::sum4(acc[r][0], acc[r][1], acc[r][2], acc[r][3]);
 }
 
-// The same for more rows than there are registers for: V::kWideColumns of the four rows of w at a time, each read once.
-template <class V, int R, class W>
-[[gnu::always_inline]] inline void dot_wide(const float* x, std::int64_t x_stride, const FourRows<W>& w, std::int64_t k,
-                                            std::int64_t fetch_ahead, __m128 (&sums)[R]) {
-  constexpr int kColumns = V::kWideColumns;
-  alignas(64) float parts[R][4][V::kWidth];
-#pragma GCC unroll 1
-  for (int first = 0; first < 4; first += kColumns) {
-    V acc[R][kColumns];
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 2
-      for (int n = 0; n < kColumns; ++n) acc[r][n] = V::zero();
-    }
-    const auto step = [&](auto load_x, auto load_w) __attribute__((always_inline)) {
-      V wv[kColumns];
-#pragma GCC unroll 2
-      for (int n = 0; n < kColumns; ++n) wv[n] = load_w(w.row[first + n]);
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        const V xv = load_x(x + r * x_stride);
-#pragma GCC unroll 2
-        for (int n = 0; n < kColumns; ++n) acc[r][n] = V::fma(xv, wv[n], acc[r][n]);
-      }
-    };
-    std::int64_t i = 0;
-    // Fetched to the second-level cache: the first is full of rows of x.
-    for (; i + V::kWidth <= k; i += V::kWidth) {
-#pragma GCC unroll 2
-      for (int n = 0; n < kColumns; ++n) __builtin_prefetch(w.row[first + n] + i + fetch_ahead, 0, 2);
-      const auto load = [i](const auto* p) __attribute__((always_inline)) { return V::load(p + i); };
-      step(load, load);
-    }
-    if (i < k) {
-      const int rest = static_cast<int>(k - i);
-      const auto load = [ i, rest ](const auto* p) __attribute__((always_inline)) { return V::load_n(p + i, rest); };
-      step(load, load);
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 2
-      for (int n = 0; n < kColumns; ++n) V::store(parts[r][first + n], acc[r][n]);
-    }
+[[gnu::always_inline]] inline void store4(float* out, __m128 sums, std::int64_t valid, bool accumulate) {
+  if (valid >= 4) {
+    _mm_storeu_ps(out, accumulate ? _mm_add_ps(_mm_loadu_ps(out), sums) : sums);
+    return;
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-    sums[r] = V::sum4(V::load(parts[r][0]), V::load(parts[r][1]), V::load(parts[r][2]), V::load(parts[r][3]));
-  }
+  alignas(16) float four[4];
+  _mm_store_ps(four, sums);
+  for (std::int64_t i = 0; i < valid; ++i) out[i] = accumulate ? out[i] + four[i] : four[i];
 }
 
 // Calls visit.template operator()<R>(row) for a tile of `rows` = R rows, 1 <= R <= kMax.

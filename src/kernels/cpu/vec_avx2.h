@@ -16,8 +16,7 @@ namespace levada::kernels::avx2 {
 
 struct Vec {
   static constexpr int kWidth = 8;
-  static constexpr int kTileRows = 3;     // x 4 accumulators fit the registers
-  static constexpr int kWideColumns = 1;  // x kWideRows accumulators do, too
+  static constexpr int kTileRows = 3;  // x 4 accumulators fit the registers
   __m256 v;
 
   LEVADA_INLINE Vec zero() { return {_mm256_setzero_ps()}; }

@@ -16,8 +16,7 @@ namespace levada::kernels::avx512 {
 
 struct Vec {
   static constexpr int kWidth = 16;
-  static constexpr int kTileRows = 6;     // x 4 accumulators fit the registers
-  static constexpr int kWideColumns = 2;  // x kWideRows accumulators do, too
+  static constexpr int kTileRows = 6;  // x 4 accumulators fit the registers
   __m512 v;
 
   LEVADA_INLINE Vec zero() { return {_mm512_setzero_ps()}; }

@@ -59,6 +59,7 @@ Status pass_over(const std::vector<recipe::UnknownFlag>& flags) {
 
 Status take_speculative_flags(std::vector<recipe::UnknownFlag>& flags, const OptionTable& table) {
   constexpr std::string_view kRoom = "sched", kTokens = "speculative_num_draft_tokens";
+  const bool chains = table.find(kRoom, "speculative_algorithm")->value() == "EAGLE3";
   std::vector<recipe::UnknownFlag> rest;
   for (recipe::UnknownFlag& flag : flags) {
     const bool block = flag.name == "--speculative-dflash-block-size";
@@ -68,8 +69,18 @@ Status take_speculative_flags(std::vector<recipe::UnknownFlag>& flags, const Opt
     }
     const bool number = !flag.value.empty() && flag.value.find_first_not_of("0123456789") == std::string::npos;
     if (!number) return invalid_argument(flag.name + " must be a whole number, got '" + flag.value + "'");
+    if (chains && flag.name == "--speculative-num-steps") {
+      if (flag.value.size() > 4) return invalid_argument(flag.name + " " + flag.value + " is too many");
+      LEVADA_RETURN_IF_ERROR(table.set(kRoom, kTokens, std::to_string(std::stoi(flag.value) + 1)));
+      continue;
+    }
     if (!block) {
-      if (flag.value != "1") LEVADA_LOG_WARNING(flag.name, " is 1 here: a draft proposes its whole block in one step");
+      if (flag.value == "1") continue;
+      if (chains) {
+        LEVADA_LOG_WARNING(flag.name, " is 1 here: an EAGLE-3 draft proposes a chain");
+        continue;
+      }
+      LEVADA_LOG_WARNING(flag.name, " is 1 here: a draft proposes its whole block in one step");
       continue;
     }
     const std::string given = table.find(kRoom, kTokens)->value();

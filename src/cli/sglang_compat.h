@@ -18,7 +18,9 @@ bool asks_for_sglang(Words words);
 
 // Takes SGLang's flags of speculation that we spell otherwise out of `flags`: --speculative-dflash-block-size is
 // speculative_num_draft_tokens, and must agree with it where both are given; a DFlash draft proposes its block in one step of one
-// branch, so other values of --speculative-num-steps and --speculative-eagle-topk are warned of, as SGLang forces them.
+// branch, so other values of --speculative-num-steps and --speculative-eagle-topk are warned of, as SGLang forces them. With
+// EAGLE3 the steps are those of a chain, steps + 1 tokens, whatever the number of tokens said (SGLang's rule for one branch);
+// more than one branch is warned of.
 Status take_speculative_flags(std::vector<recipe::UnknownFlag>& flags, const OptionTable& table);
 
 // Warns of each flag that has no effect here. kInvalidArgument for one with which SGLang would compute other numbers.

@@ -82,8 +82,10 @@ TEST(SglangCompat, ThePluginsEnvironmentTurnsCapturesOn) {
 }
 
 // What these flags leave of themselves, and speculative_num_draft_tokens afterwards; or why not.
-std::string taken(std::vector<recipe::UnknownFlag> flags, std::int64_t draft_tokens = 0) {
+std::string taken(std::vector<recipe::UnknownFlag> flags, std::int64_t draft_tokens = 0,
+                  const std::string& algorithm = "auto") {
   sched::Options options;
+  options.speculative_algorithm = algorithm;
   options.speculative_num_draft_tokens = draft_tokens;
   OptionTable table;
   sched::describe(table, options);
@@ -110,6 +112,13 @@ TEST(SglangCompat, StepsAndBranchesOfADraftAreOne) {
       taken({{"--speculative-num-steps", "1"}, {"--speculative-eagle-topk", "4"}, {"--attention-backend", "x"}}, 8),
       "--attention-backend 8");
   EXPECT_EQ(taken({{"--speculative-num-steps", ""}}), "--speculative-num-steps must be a whole number, got ''");
+}
+
+TEST(SglangCompat, StepsOfAnEagleDraftAreItsChains) {
+  EXPECT_EQ(taken({{"--speculative-num-steps", "3"}, {"--speculative-eagle-topk", "1"}}, 0, "EAGLE3"), "4");
+  EXPECT_EQ(taken({{"--speculative-num-steps", "5"}, {"--speculative-eagle-topk", "4"}}, 8, "EAGLE3"), "6")
+      << "SGLang's defaults for Llama: a tree there, its depth here";
+  EXPECT_NE(taken({{"--speculative-num-steps", "900"}}, 0, "EAGLE3").find("901"), std::string::npos);
 }
 
 }  // namespace

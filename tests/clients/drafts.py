@@ -31,8 +31,40 @@ def write_draft(folder, seed=0, layers=1, block_size=4, target=TINY, target_laye
             "self_attn.q_norm": (target["head_dim"],), "self_attn.k_norm": (target["head_dim"],),
             "mlp.gate_proj": (intermediate, hidden), "mlp.up_proj": (intermediate, hidden),
             "mlp.down_proj": (hidden, intermediate)}.items()}
+    return write_tensors(folder, shapes, seed)
+
+
+def write_eagle(folder, seed=0, target=TINY, layer_ids=(0, 1), draft_vocabulary=192, **changes):
+    """An EAGLE-3 draft, as SpecForge exports it; its head knows the first tokens of the target's."""
+    os.makedirs(folder, exist_ok=True)
+    hidden, intermediate = target["hidden"], 2 * target["hidden"]
+    q, kv = target["heads"] * target["head_dim"], target["kv_heads"] * target["head_dim"]
+    config = {
+        "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_size": hidden, "intermediate_size": intermediate,
+        "num_hidden_layers": 1, "num_attention_heads": target["heads"], "num_key_value_heads": target["kv_heads"],
+        "head_dim": target["head_dim"], "vocab_size": target["vocabulary"], "draft_vocab_size": draft_vocabulary,
+        "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "rope_scaling": None, "hidden_act": "silu", "max_position_embeddings": 512,
+        "tie_word_embeddings": False, "torch_dtype": "float32",
+        "eagle_config": {"eagle_aux_hidden_state_layer_ids": list(layer_ids), "use_aux_hidden_state": True}, **changes}
+    with open(os.path.join(folder, "config.json"), "w") as file:
+        json.dump(config, file)
+    shapes = {"fc.weight": (hidden, len(layer_ids) * hidden), "norm.weight": (hidden,), "lm_head.weight": (draft_vocabulary, hidden)}
+    shapes |= {f"midlayer.{name}.weight": shape for name, shape in {
+        "input_layernorm": (hidden,), "hidden_norm": (hidden,), "post_attention_layernorm": (hidden,),
+        "self_attn.q_proj": (q, 2 * hidden), "self_attn.k_proj": (kv, 2 * hidden), "self_attn.v_proj": (kv, 2 * hidden),
+        "self_attn.o_proj": (hidden, q), "mlp.gate_proj": (intermediate, hidden), "mlp.up_proj": (intermediate, hidden),
+        "mlp.down_proj": (hidden, intermediate)}.items()}
+    lists = {"d2t": ("I64", draft_vocabulary, array.array("q", [0] * draft_vocabulary).tobytes()),
+             "t2d": ("BOOL", target["vocabulary"], bytes(i < draft_vocabulary for i in range(target["vocabulary"])))}
+    return write_tensors(folder, shapes, seed, lists)
+
+
+def write_tensors(folder, shapes, seed, lists={}):
     noise = random.Random(seed)
     header, data = {}, b""
+    for name, (dtype, count, piece) in lists.items():
+        header[name] = {"dtype": dtype, "shape": [count], "data_offsets": [len(data), len(data) + len(piece)]}
+        data += piece
     for name, shape in shapes.items():
         count = math.prod(shape)
         values = [1.0] * count if len(shape) == 1 else [noise.gauss(0, 0.05) for _ in range(count)]

@@ -9,7 +9,7 @@ import pytest
 import requests
 
 from conftest import ROOT, serving
-from drafts import SMOLLM2, write_draft
+from drafts import SMOLLM2, write_draft, write_eagle
 from helpers import idle, wait_for
 
 PROMPTS = [[(7 * i + 3 * j) % 380 + 3 for j in range(5 + 4 * i)] for i in range(6)]
@@ -151,6 +151,23 @@ def test_a_server_may_start_with_a_draft(request, tmp_path, folders, plain):
         assert load(address, folders["a"]).status_code == 413, "its blocks are larger than the room that b left"
 
 
+def test_eagle_drafts_change_no_token_and_keep_to_themselves(request, tmp_path, folders, plain):
+    one, two = write_eagle(tmp_path / "one", seed=1), write_eagle(tmp_path / "two", seed=2)
+    with serving(request, tmp_path, "--model", "tests/vectors/tiny/llama", "--dtype", "float32", "--speculative-algorithm", "EAGLE3",
+                 "--speculative-draft-model-path", one, "--speculative-adaptive=false") as address:
+        state = requests.get(address + "/drafts", timeout=10).json()
+        assert (state["serving"]["algorithm"], state["room"]["algorithm"]) == ("EAGLE3", "EAGLE3")
+        for _ in range(2):  # cold, then warm
+            assert answers(address) == plain["greedy"]
+            assert sampled(address)["output_ids"] == plain["sampled"]
+        assert load(address, two).status_code == 200
+        assert answers(address) == plain["greedy"]
+        assert sampled(address)["meta_info"]["spec_draft_token_num"] > 0
+        refused = load(address, folders["a"])
+        assert refused.status_code == 400 and "EAGLE3" in refused.json()["error"]["message"], refused.text
+        assert requests.get(address + "/debug/audit", timeout=10).json()["ok"]
+
+
 def test_a_server_that_is_ended_amid_loads_ends_well(request, tmp_path, folders):
     with serving(request, tmp_path, "--model", "tests/vectors/tiny/llama", "--dtype", "float32",
                  "--speculative-draft-room", folders["a"]) as address:
@@ -170,6 +187,7 @@ def test_a_server_that_is_ended_amid_loads_ends_well(request, tmp_path, folders)
 
 def test_flags_that_contradict_each_other_are_refused(request, folders):
     for flags, words in [(["--speculative-algorithm", "DFLASH"], "speculative_draft_model_path"),
+                         (["--speculative-algorithm", "EAGLE3", "--speculative-draft-room", folders["a"]], "DFLASH"),
                          (["--speculative-algorithm", "none", "--speculative-draft-model-path", folders["a"]], "never asked"),
                          (["--speculative-draft-model-path", str(folders["root"] / "none")], "none"),
                          (["--speculative-draft-model-path", folders["large"], "--speculative-draft-room", folders["a"]], "layers"),

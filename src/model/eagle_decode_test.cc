@@ -263,6 +263,32 @@ TEST_F(EagleDecode, RequestsOfOneStepDraftAsAlone) {
   EXPECT_EQ(run_step(bench, plan, draft).proposed, alone);
 }
 
+// Stored as bfloat16 it is kept as Q8_0 and computed roughly: its first guesses are mostly the same.
+TEST_F(EagleDecode, ARoughDraftMostlyGuessesTheSame) {
+  Bench bench(folders.target(), folders.options(), *device);
+  const auto wide = load(bench);
+  for (auto& [name, tensor] : folders.tensors) {
+    if (tensor.dtype != "F32") continue;
+    std::string halves;
+    for (std::size_t i = 0; i < tensor.bytes.size(); i += 4) halves += tensor.bytes.substr(i + 2, 2);
+    tensor.bytes = halves, tensor.dtype = "BF16";
+  }
+  folders.write();
+  const auto rough = load(bench);
+  EXPECT_LT(rough->bytes(), wide->bytes() / 2);
+  int same = 0;
+  for (std::int32_t count = 2; count <= 11; ++count) {
+    std::vector<core::Token> guesses;
+    for (const auto& draft : {wide, rough}) {
+      Sequence sequence = bench.sequence({prompt.begin(), prompt.begin() + count}, 9);
+      guesses.push_back(run_slice(bench, sequence, {count, 0, 7}, draft).proposed.at(0));
+      bench.give_back(sequence);
+    }
+    same += guesses[0] == guesses[1] ? 1 : 0;
+  }
+  EXPECT_GE(same, 7) << "of 10";
+}
+
 // Tokens stand on a circle, and the next one is one further. The target says so by its head alone; the draft's attention sees
 // its own row and nothing else if positions are right, and turns its state by one step, half by the token's angle and half
 // by the state's: a wrong token, state, position or mask turns it elsewhere.

@@ -9,7 +9,7 @@ import pytest
 import requests
 
 from conftest import ROOT, serving
-from drafts import SMOLLM2, write_draft, write_eagle
+from drafts import SMOLLM2, write_circle, write_draft, write_eagle
 from helpers import idle, wait_for
 
 PROMPTS = [[(7 * i + 3 * j) % 380 + 3 for j in range(5 + 4 * i)] for i in range(6)]
@@ -165,6 +165,25 @@ def test_eagle_drafts_change_no_token_and_keep_to_themselves(request, tmp_path, 
         assert sampled(address)["meta_info"]["spec_draft_token_num"] > 0
         refused = load(address, folders["a"])
         assert refused.status_code == 400 and "EAGLE3" in refused.json()["error"]["message"], refused.text
+        assert requests.get(address + "/debug/audit", timeout=10).json()["ok"]
+
+
+def test_an_eagle_draft_that_is_right_for_a_known_reason_is_always_right(request, tmp_path):
+    target, draft = write_circle(tmp_path / "circle", tmp_path / "eagle")
+    with serving(request, tmp_path, "--model", target, "--dtype", "float32", "--speculative-algorithm", "EAGLE3", "--page-size", "4",
+                 "--speculative-draft-model-path", draft, "--speculative-adaptive=false", "--chunked-prefill-size", "32") as address:
+        def follow(first, count, new):
+            body = {"input_ids": list(range(first, first + count)),
+                    "sampling_params": {"max_new_tokens": new, "temperature": 0, "ignore_eos": True}}
+            answer = requests.post(address + "/generate", json=body, timeout=120).json()
+            assert answer["output_ids"] == [token % 384 for token in range(first + count, first + count + new)]
+            return answer["meta_info"]
+
+        # Cold, a chunked prompt that begins as the first did, a warm one, and one that goes on behind an answer.
+        for first, count, new, cached in [(10, 5, 121, 0), (10, 90, 121, 80), (10, 90, 81, 88), (10, 190, 81, 180)]:
+            meta = follow(first, count, new)
+            assert meta["cached_tokens"] >= cached
+            assert meta["spec_accept_length"] > 7.4, meta  # eight a step, but for the last
         assert requests.get(address + "/debug/audit", timeout=10).json()["ok"]
 
 

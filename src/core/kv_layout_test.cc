@@ -46,6 +46,8 @@ TEST(KvLayout, PagesForRoundsUp) {
 // B28 (a): whatever changes the bytes of a page changes its identity.
 TEST(KvLayout, IdentityTellsEveryFieldApart) {
   KvPlane by_layer = plane("k", 8, {0, 1}), by_page = by_layer, per_page = plane("k", 0, {0, 1});
+  KvPlane of_next = plane("k", 8, {0, 1});
+  of_next.of_next_token = true;
   by_layer.scaled_by = "layer";
   by_page.scaled_by = "kv_scale";
   per_page.elements_per_page = 8;
@@ -53,6 +55,7 @@ TEST(KvLayout, IdentityTellsEveryFieldApart) {
       KvLayout(4, {by_layer}),
       KvLayout(4, {by_page}),
       KvLayout(4, {per_page}),
+      KvLayout(4, {of_next}),
       KvLayout(4, {plane("k", 8, {0, 1})}),
       KvLayout(8, {plane("k", 8, {0, 1})}),
       KvLayout(4, {plane("v", 8, {0, 1})}),
@@ -69,6 +72,8 @@ TEST(KvLayout, IdentityTellsEveryFieldApart) {
   std::set<std::string> identities;
   for (const KvLayout& layout : layouts) EXPECT_TRUE(identities.insert(layout.identity()).second) << layout.identity();
   EXPECT_EQ(KvLayout(4, {by_layer}).identity(), layouts[0].identity());
+  EXPECT_TRUE(KvLayout(4, {by_layer, of_next}).of_next_token());
+  EXPECT_FALSE(KvLayout(4, {by_layer}).of_next_token());
 }
 
 TEST(KvLayoutDeathTest, AbortsOnALayoutThatCannotHoldAToken) {

@@ -152,8 +152,9 @@ TEST_F(Damaged, OptionsOutOfRangeAreRefusedByName) {
 // A device with no memory left.
 class FullDevice final : public device::Device {
  public:
-  explicit FullDevice(device::Device& real, std::int64_t free) : real_(real), free_(free) {}
-  device::DeviceKind kind() const override { return device::DeviceKind::kCpu; }
+  FullDevice(device::Device& real, std::int64_t free, device::DeviceKind kind = device::DeviceKind::kCpu)
+      : real_(real), free_(free), kind_(kind) {}
+  device::DeviceKind kind() const override { return kind_; }
   int index() const override { return 0; }
   std::string name() const override { return "full"; }
   std::int64_t total_bytes() const override { return real_.total_bytes(); }
@@ -168,7 +169,19 @@ class FullDevice final : public device::Device {
  private:
   device::Device& real_;
   std::int64_t free_;
+  device::DeviceKind kind_;
 };
+
+TEST_F(Damaged, RoomForEagleDraftsIsRefusedOnCuda) {
+  write();
+  FullDevice cuda(*device, 1 << 20, device::DeviceKind::kCuda);
+  ModelOptions options;
+  options.draft_room = {1, 16, 96, 1000, 8, DraftKind::kEagle3};
+  const Status refused = load_model(folder, options, cuda).status();
+  EXPECT_EQ(refused.field(), "draft_room");
+  EXPECT_NE(refused.message().find("EAGLE-3 drafts are served on the CPU alone"), std::string::npos)
+      << refused.message();
+}
 
 TEST_F(Damaged, TooLittleMemoryIsRefusedWithBothNumbers) {
   write();

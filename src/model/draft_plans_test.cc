@@ -56,6 +56,13 @@ TEST_F(DraftPlans, DraftContextBeginsWithinTheComputedTokens) {
   expect_refused("the first position with draft planes -1");
 }
 
+TEST_F(DraftPlans, TheTokenBehindASliceLiesInTheVocabulary) {
+  slice().next_token = 64;
+  expect_refused("the token behind a slice 64 is out of range, the limit is 64");
+  slice().next_token = -2;
+  expect_refused("the token behind a slice -2");
+}
+
 TEST_F(DraftPlans, EverySampledRowOfTheSliceIsNamedInOrder) {
   std::swap(plan.samples[1], plan.samples[2]);
   expect_refused("the row of a slice's sample 2");

@@ -38,8 +38,10 @@ TEST_F(PlanBuilderTest, AChunkThatIsNotTheLastAsksForNoToken) {
   const auto first = next([&] { builder_.add_prefill(*s, 4); });
   EXPECT_EQ(first->tokens, (std::vector<Token>{10, 11, 12, 13}));
   EXPECT_EQ(first->slices.at(0).sample_row, -1);
+  EXPECT_EQ(first->slices.at(0).next_token, 14);
   const auto last = next([&] { builder_.add_prefill(*s, 1); });
   EXPECT_EQ(last->slices.at(0).range, (core::TokenRange{s->request.id, 4, 1}));
+  EXPECT_EQ(last->slices.at(0).next_token, -1) << "its sample says it";
   EXPECT_EQ(last->samples.at(0).position, 5);
   EXPECT_EQ(last->samples.at(0).row, 0);
 }

@@ -32,6 +32,17 @@ TEST(RequestState, ABrokenInvariantIsNamedWithItsRequest) {
   EXPECT_THAT(state.verify(kPageSize).message(), HasSubstr("every planned token has its page"));
 }
 
+// Bigram i is (token i, token i + 1): so many are known as have their next token.
+TEST(RequestState, AKeyByBigramsTakesTheTokenBehindItsLastOne) {
+  const RequestState state = request(1);
+  EXPECT_EQ(state.key(4, false).size(), 4);
+  EXPECT_EQ(state.key(5, false).size(), 5);
+  EXPECT_EQ(state.key(4, true).size(), 4);
+  EXPECT_EQ(state.key(4, true).tokens().size(), 5u);
+  EXPECT_EQ(state.key(5, true).size(), 4) << "what follows the last token is not known";
+  EXPECT_TRUE(state.key(5, true).bigram());
+}
+
 TEST(RequestState, EachPhaseHasItsOwnInvariant) {
   RequestState state = request(1);
   state.plans_in_flight = 1;

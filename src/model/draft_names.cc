@@ -64,9 +64,9 @@ std::vector<std::int64_t> shape_of(const DraftConfig& c, DraftWeight weight) {
 }
 
 // Adds tensors of one configuration.
-class List {
+class DraftTensorList {
  public:
-  explicit List(const DraftConfig& config) : config_(config) {}
+  explicit DraftTensorList(const DraftConfig& config) : config_(config) {}
 
   void add(const DraftNaming& naming, std::int64_t layer, const std::vector<std::string>& prefixes, bool required) {
     DraftTensor tensor{naming.weight, layer, {}, shape_of(config_, naming.weight), required};
@@ -90,7 +90,7 @@ class List {
 
 std::vector<DraftTensor> eagle_tensors(const DraftConfig& c) {
   const std::vector<std::string> layer{"midlayer.", "layers.0."};
-  List list(c);
+  DraftTensorList list(c);
   list.add_all(kEagleOnce, 0, {""});
   list.add_all(kPerLayer, 0, layer);
   list.add({DraftWeight::kHiddenNorm, "hidden_norm.weight"}, 0, layer, true);
@@ -105,7 +105,7 @@ std::vector<DraftTensor> eagle_tensors(const DraftConfig& c) {
 
 std::vector<DraftTensor> tensors_of(const DraftConfig& c) {
   if (c.kind == DraftKind::kEagle3) return eagle_tensors(c);
-  List list(c);
+  DraftTensorList list(c);
   list.add_all(kDflashOnce, 0, {""});
   for (std::int64_t layer = 0; layer < c.layers; ++layer) {
     const std::vector<std::string> prefix{"layers." + std::to_string(layer) + "."};

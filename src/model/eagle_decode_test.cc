@@ -1,6 +1,7 @@
 // EAGLE-3 drafts at work on the CPU: chains equal the rollouts of nn/eagle_draft.h (held to the oracle) step for step, over
 // the oracle's weights and in service, whatever the chunks and rejections before; and a draft that is right for a known
 // reason is always right.
+#include <ATen/Parallel.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
@@ -44,6 +45,7 @@ nn::EagleTensors eagle_tensors(const std::map<std::string, StoredTensor>& all) {
 std::vector<std::vector<core::Token>> rollouts(const DraftConfig& c, const std::map<std::string, StoredTensor>& tensors,
                                                const at::Tensor& table, const std::vector<std::int64_t>& offsets,
                                                const at::Tensor& features, std::vector<std::int64_t> next, int steps) {
+  at::set_num_threads(1);  // the rows are few, and the team of threads would wait for cores
   nn::EagleDraft draft({c.heads, c.kv_heads, c.head_dim, c.norm_eps, c.rope_theta}, eagle_tensors(tensors));
   std::vector<std::vector<core::Token>> chains(next.size());
   at::Tensor hidden = draft.start(features);

@@ -99,13 +99,16 @@ class Weights {
         add(n, k);
     }
     add(kVocabulary, kHidden);
-    if (form == 0) f32_ = filled<float>(count_);
-    if (form == 1) bf16_ = filled<Bf16>(count_);
+    WeightArena arena;
+    if (form == 0) plain_ = arena.take(static_cast<std::size_t>(count_) * sizeof(float));
+    if (form == 1) plain_ = arena.take(static_cast<std::size_t>(count_) * sizeof(Bf16));
+    if (form == 0) fill(reinterpret_cast<float*>(plain_.get()));
+    if (form == 1) fill(reinterpret_cast<Bf16*>(plain_.get()));
     std::int64_t first = 0;
     for (Weight& w : all) {
-      if (form == 0) w.plain = TensorView::of(f32_.data() + first, DType::kF32, {w.n, w.k});
-      if (form == 1) w.plain = TensorView::of(bf16_.data() + first, DType::kBF16, {w.n, w.k});
-      if (form == 2) w.quantised = std::make_unique<QuantMatrix>(QuantFormat::kQ4_1, w.n, w.k);
+      if (form == 0) w.plain = TensorView::of(plain_.get() + 4 * first, DType::kF32, {w.n, w.k});
+      if (form == 1) w.plain = TensorView::of(plain_.get() + 2 * first, DType::kBF16, {w.n, w.k});
+      if (form == 2) w.quantised = std::make_unique<QuantMatrix>(QuantFormat::kQ4_1, w.n, w.k, arena);
       bytes += w.quantised != nullptr ? w.quantised->bytes() : w.n * w.k * (form == 0 ? 4 : 2);
       first += w.n * w.k;
     }
@@ -119,9 +122,14 @@ class Weights {
     all.push_back({{}, nullptr, n, k});
     count_ += n * k;
   }
+  template <class T>
+  void fill(T* to) const {
+    const Buffer<T> some = filled<T>(4099);
+    for (std::int64_t i = 0; i < count_; ++i) to[i] = some[static_cast<std::size_t>(i % 4099)];
+  }
+
   std::int64_t count_ = 0;
-  Buffer<float> f32_;
-  Buffer<Bf16> bf16_;
+  std::shared_ptr<std::byte> plain_;
 };
 
 // [table, 0 float32 1 bfloat16 2 Q4_1, threads, rows]: the linears of one step of the whole model. GB/s are of weights.

@@ -1,7 +1,5 @@
 #include "kernels/quant.h"
 
-#include <sys/mman.h>
-
 #include <cstring>
 #include <span>
 
@@ -45,8 +43,6 @@ void for_each_unit(QuantFormat format, std::int64_t row_bytes, std::int64_t lane
   }
 }
 
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
-
 }  // namespace
 
 std::string_view to_string(QuantFormat format) {
@@ -75,19 +71,16 @@ std::int64_t block_bytes(QuantFormat format) {
   return 0;
 }
 
-QuantMatrix::QuantMatrix(QuantFormat format, std::int64_t n, std::int64_t k)
+QuantMatrix::QuantMatrix(QuantFormat format, std::int64_t n, std::int64_t k, WeightArena& arena)
     : format_(format), n_(n), k_(k), row_bytes_(k / block_elements(format) * block_bytes(format)) {
   LEVADA_CHECK(n >= 1 && k >= 1 && k % block_elements(format) == 0, "a quantised row is whole blocks");
-  // Weights are read in order again and again: large pages spare the walks through the page tables.
-  const auto wanted = static_cast<std::size_t>(bytes());
-  const std::size_t alignment = wanted >= kHugePage ? kHugePage : 64;
-  const std::size_t size = (wanted + alignment - 1) / alignment * alignment;
-  data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, size)));
-  if (data_ == nullptr) throw std::bad_alloc();
-  if (alignment == kHugePage) (void)madvise(data_.get(), size, MADV_HUGEPAGE);  // a wish
+  data_ = arena.take(static_cast<std::size_t>(bytes()));
   const std::int64_t last_panel = (n - 1) / kPanelRows * panel_bytes();
   std::memset(data_.get() + last_panel, 0, static_cast<std::size_t>(panel_bytes()));
 }
+
+QuantMatrix::QuantMatrix(QuantFormat format, std::int64_t n, std::int64_t k)
+    : QuantMatrix(format, n, k, *std::make_unique<WeightArena>()) {}
 
 std::int64_t QuantMatrix::bytes() const { return (n_ + kPanelRows - 1) / kPanelRows * panel_bytes(); }
 

@@ -1,5 +1,5 @@
 // What: QuantMatrix, a weight matrix in one of GGUF's quantised forms, as the CPU kernels read it.
-// Owner: owns its bytes.
+// Owner: owns its bytes, with those it shares an arena's chunk with.
 // Thread: set_row on different rows from any threads; afterwards immutable.
 // Invariant: no bit of the file's blocks is changed or dropped: the bytes of sixteen rows (a panel) are interleaved so
 // that a vector holds the same bytes of all of them; row() gives the file's bytes back. Rows behind the last are zero.
@@ -9,9 +9,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <string_view>
+
+#include "kernels/weight_arena.h"
 
 namespace levada::kernels {
 
@@ -27,6 +28,8 @@ class QuantMatrix {
   static constexpr std::int64_t kPanelRows = 16;
 
   // REQUIRES: k is a multiple of block_elements(format).
+  QuantMatrix(QuantFormat format, std::int64_t n, std::int64_t k, WeightArena& arena);
+  // The same with memory that it shares with nobody.
   QuantMatrix(QuantFormat format, std::int64_t n, std::int64_t k);
   QuantFormat format() const { return format_; }
   std::int64_t rows() const { return n_; }
@@ -42,12 +45,9 @@ class QuantMatrix {
   void row(std::int64_t row, std::byte* blocks) const;
 
  private:
-  struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
-  };
   QuantFormat format_;
   std::int64_t n_, k_, row_bytes_;
-  std::unique_ptr<std::byte, Free> data_;
+  std::shared_ptr<std::byte> data_;  // its place in an arena
 };
 
 }  // namespace levada::kernels

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "kernels/weight_arena.h"
 #include "model/checkpoint_source.h"
 #include "nn/tensor.h"
 
@@ -96,8 +97,7 @@ class Loader {
 
   at::Tensor copied(const std::vector<Weight>& weights, std::int64_t layer, at::ScalarType type) {
     const std::int64_t width = checkpoint_.tensor(weights.front(), layer).shape[1];
-    const at::Tensor fused =
-        at::empty({rows_of(weights, layer), width}, at::TensorOptions().dtype(type).device(backend_.place()));
+    const at::Tensor fused = empty(rows_of(weights, layer), width, type);
     std::int64_t first = 0;
     for (Weight weight : weights) {
       const files::TensorInfo& info = checkpoint_.tensor(weight, layer);
@@ -114,13 +114,21 @@ class Loader {
   std::shared_ptr<const kernels::QuantMatrix> quantised(const std::vector<Weight>& weights, std::int64_t layer,
                                                         kernels::QuantFormat format) {
     auto matrix = std::make_shared<kernels::QuantMatrix>(format, rows_of(weights, layer),
-                                                         checkpoint_.tensor(weights.front(), layer).shape[1]);
+                                                         checkpoint_.tensor(weights.front(), layer).shape[1], arena_);
     std::int64_t row = 0;
     for (Weight weight : weights) {
       copy_stored_rows(checkpoint_, weight, layer, row, pool_, *matrix);
       row += checkpoint_.tensor(weight, layer).shape[0];
     }
     return matrix;
+  }
+
+  at::Tensor empty(std::int64_t rows, std::int64_t width, at::ScalarType type) {
+    const auto options = at::TensorOptions().dtype(type).device(backend_.place());
+    if (!backend_.place().is_cpu()) return at::empty({rows, width}, options);
+    const auto memory = arena_.take(static_cast<std::size_t>(rows * width) * at::elementSize(type));
+    return at::from_blob(
+        memory.get(), {rows, width}, [memory](void*) {}, options);
   }
 
   std::int64_t rows_of(const std::vector<Weight>& weights, std::int64_t layer) const {
@@ -144,6 +152,7 @@ class Loader {
   bool as_stored_;
   const nn::Backend& backend_;
   kernels::ThreadPool& pool_;
+  kernels::WeightArena arena_;
   std::string converted_;
 };
 

@@ -108,7 +108,11 @@ class Weights {
     for (Weight& w : all) {
       if (form == 0) w.plain = TensorView::of(plain_.get() + 4 * first, DType::kF32, {w.n, w.k});
       if (form == 1) w.plain = TensorView::of(plain_.get() + 2 * first, DType::kBF16, {w.n, w.k});
-      if (form == 2) w.quantised = std::make_unique<QuantMatrix>(QuantFormat::kQ4_1, w.n, w.k, arena);
+      if (form == 2) {
+        w.quantised = std::make_unique<QuantMatrix>(QuantFormat::kQ4_1, w.n, w.k, arena);
+        const std::vector<std::byte> zeros(static_cast<std::size_t>(w.quantised->row_bytes()));
+        for (std::int64_t r = 0; r < w.n; ++r) w.quantised->set_row(r, zeros.data());  // else no page is there
+      }
       bytes += w.quantised != nullptr ? w.quantised->bytes() : w.n * w.k * (form == 0 ? 4 : 2);
       first += w.n * w.k;
     }

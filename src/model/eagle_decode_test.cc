@@ -2,8 +2,8 @@
 // the oracle's weights and in service, whatever the chunks and rejections before; and a draft that is right for a known
 // reason is always right.
 #include <ATen/Parallel.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
@@ -23,41 +23,47 @@ at::Tensor eagle_tensor(const StoredTensor& stored) {
   return at::from_blob(const_cast<char*>(stored.bytes.data()), stored.shape, at::TensorOptions().dtype(at::kFloat));
 }
 
-nn::EagleTensors eagle_tensors(const std::map<std::string, StoredTensor>& all) {
-  const auto of = [&](const std::string& name) { return eagle_tensor(all.at(name + ".weight")); };
-  const std::string m = "midlayer.", a = m + "self_attn.", f = m + "mlp.";
-  return {of("fc"),
-          of("norm"),
-          of("lm_head"),
-          of(m + "input_layernorm"),
-          of(m + "hidden_norm"),
-          of(m + "post_attention_layernorm"),
-          of(a + "q_proj"),
-          of(a + "k_proj"),
-          of(a + "v_proj"),
-          of(a + "o_proj"),
-          of(f + "gate_proj"),
-          of(f + "up_proj"),
-          of(f + "down_proj")};
+nn::EagleGeometry eagle_geometry(const DraftConfig& c, std::int64_t features, int steps) {
+  nn::EagleGeometry g;
+  g.hidden = c.hidden, g.intermediate = c.intermediate, g.heads = c.heads, g.kv_heads = c.kv_heads;
+  g.head_dim = c.head_dim, g.features = features, g.vocabulary = c.draft_vocabulary, g.steps = steps;
+  g.eps = static_cast<float>(c.norm_eps), g.rope_theta = c.rope_theta;
+  return g;
 }
 
-// What a chain of `steps` drafts after every row: `next` is the token behind each, `features` are the target's states.
+// What a chain of `steps` drafts after every row: `next` is the token behind each, `features` are the target's states. Step
+// for step: each is fed what the one before it drafted.
 std::vector<std::vector<core::Token>> rollouts(const DraftConfig& c, const std::map<std::string, StoredTensor>& tensors,
                                                const at::Tensor& table, const std::vector<std::int64_t>& offsets,
                                                const at::Tensor& features, std::vector<std::int64_t> next, int steps) {
   at::set_num_threads(1);  // the rows are few, and the team of threads would wait for cores
-  nn::EagleDraft draft({c.heads, c.kv_heads, c.head_dim, c.norm_eps, c.rope_theta}, eagle_tensors(tensors));
+  const nn::EagleGeometry g = eagle_geometry(c, features.size(1), steps);
+  const at::Tensor flat = at::zeros({nn::eagle_parameters(g)});
+  for (const nn::NamedSlice& slice : nn::eagle_slices(g)) {
+    flat.narrow(0, slice.first, slice.count).copy_(eagle_tensor(tensors.at(slice.name)).flatten());
+  }
+  // One token more than rows: the one behind the last row, whose own features nobody sees.
+  std::vector<std::int64_t> ids{0};
+  ids.insert(ids.end(), next.begin(), next.end());
+  const std::vector<std::int64_t> mask(ids.size(), 1);
+  const nn::EagleSequence sequence{ids, mask};
+  nn::EagleBatch batch = nn::make_eagle_batch(g, std::span(&sequence, 1), at::kCPU);
+  const auto ops = nn::make_cpu_draft_ops();
+  nn::Scratch scratch(at::kCPU);
+  nn::EagleDraft draft(g, *dynamic_cast<nn::TileOps*>(ops.get()), scratch);
+  const nn::EagleTensors weights = nn::bind_eagle(g, flat);
+  const at::Tensor rows = at::cat({features, at::zeros({1, features.size(1)})});
   std::vector<std::vector<core::Token>> chains(next.size());
-  at::Tensor hidden = draft.start(features);
   for (int step = 0; step < steps; ++step) {
-    const auto out = draft.step(at::index_select(table, 0, at::tensor(next)), hidden, features.size(0));
-    const at::Tensor best = out.logits.argmax(1);
+    const at::Tensor y = draft.forward(batch, weights, rows, table);
+    const auto count = static_cast<std::int64_t>(next.size());
+    const at::Tensor best = y.narrow(0, step * count, count).matmul(weights.lm_head.t()).argmax(1);
     for (std::size_t row = 0; row < next.size(); ++row) {
       const std::int64_t i = best[static_cast<std::int64_t>(row)].item<std::int64_t>();
       next[row] = i + offsets[static_cast<std::size_t>(i)];
       chains[row].push_back(static_cast<core::Token>(next[row]));
     }
-    hidden = out.hidden;
+    if (step + 1 < steps) batch.row_ids[static_cast<std::size_t>(step)] = at::tensor(next);
   }
   return chains;
 }

@@ -88,6 +88,18 @@ class CpuDraftOps final : public TileOps {
                                                                         data(dx, t), f32(dw));
     });
   }
+  void rope(const at::Tensor& x, const at::Tensor& cos_sin, const at::Tensor& out) override {
+    tk::Heads heads = heads_of(x, out.size(2));
+    heads.cos_sin = f32(cos_sin);
+    by_type(x, [&](auto* t) { tk::rows<std::remove_pointer_t<decltype(t)>>().rope(heads, data(x, t), f32(out)); });
+  }
+  void rope_backward(const at::Tensor& cos_sin, const at::Tensor& dout, const at::Tensor& dx) override {
+    tk::Heads heads = heads_of(dx, dout.size(2));
+    heads.cos_sin = f32(cos_sin);
+    by_type(dx, [&](auto* t) {
+      tk::rows<std::remove_pointer_t<decltype(t)>>().rope_backward(heads, f32(dout), data(dx, t));
+    });
+  }
   void to_heads(const at::Tensor& x, const at::Tensor& out) override {
     by_type(x, [&](auto* t) {
       tk::rows<std::remove_pointer_t<decltype(t)>>().to_heads(heads_of(x, out.size(2)), data(x, t), f32(out));
@@ -139,6 +151,20 @@ class CpuDraftOps final : public TileOps {
     by_type(logits, [&](auto* t) {
       tk::rows<std::remove_pointer_t<decltype(t)>>().cross_entropy_backward(
           logits.size(0), logits.size(1), data(logits, t), i64(labels), f32(norm), f32(coefficient));
+    });
+  }
+  void distill(const Lesson& lesson, const at::Tensor& logits, const at::Tensor& loss, const at::Tensor& overlap,
+               const at::Tensor& argmax) override {
+    tk::Distillation d;
+    d.rows = logits.size(0);
+    d.width = logits.size(1);
+    d.teacher_of = i64(lesson.teacher_of);
+    d.teacher_norm = f32(lesson.teacher_norm);
+    d.mass = f32(lesson.mass);
+    d.coefficient = f32(lesson.coefficient);
+    by_type(logits, [&](auto* t) {
+      tk::rows<std::remove_pointer_t<decltype(t)>>().distill(d, data(logits, t), data(lesson.teacher, t), f32(loss),
+                                                             f32(overlap), i64(argmax));
     });
   }
   void adamw(const AdamStep& step, const at::Tensor& grad, const at::Tensor& master, const at::Tensor& first,

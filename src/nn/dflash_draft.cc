@@ -30,16 +30,6 @@ at::Tensor DflashDraft::rows(const std::string& name, std::int64_t count, std::i
   return scratch_.get(name, {count, width}, type_);
 }
 
-void DflashDraft::add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& dw) {
-  if (type_ == at::kFloat) {
-    multiply_wide(dy.t(), x, dw, dw);
-    return;
-  }
-  const at::Tensor narrow = scratch_.get("weight gradient", dw.sizes(), type_);
-  multiply(dy.t(), x, narrow);
-  dw.add_(narrow);
-}
-
 at::Tensor DflashDraft::forward(const DraftBatch& batch, const DraftTensors& w, const at::Tensor& features,
                                 const at::Tensor& embeddings) {
   const DraftGeometry& g = geometry_;
@@ -95,7 +85,7 @@ void DflashDraft::backward(const DraftBatch& batch, const DraftTensors& w, const
   if (batch.keys() == 0) return;
   const at::Tensor dprojected = rows("dprojected", batch.keys(), g.hidden);
   ops_.rms_backward(projected_, w.hidden_norm, dcontext, g.eps, false, dprojected, dw.hidden_norm);
-  add_weight_gradient(dprojected, features, dw.fc);
+  add_weight_gradient(scratch_, dprojected, features, dw.fc);
 }
 
 // dx: gradient of the layer's output in, of the MLP's input out.
@@ -106,14 +96,14 @@ void DflashDraft::backward_mlp(const DraftLayerTensors& w, const DraftLayerTenso
   const std::int64_t count = dx.size(0);
   const at::Tensor activated = rows("activated", count, g.intermediate);
   ops_.silu_mul(saved.gate_up, activated);
-  add_weight_gradient(dx, activated, dw.down);
+  add_weight_gradient(scratch_, dx, activated, dw.down);
   const at::Tensor dactivated = rows("dactivated", count, g.intermediate);
   multiply(dx, w.down, dactivated);
   const at::Tensor dgate_up = rows("dgate_up", count, 2 * g.intermediate);
   ops_.silu_mul_backward(saved.gate_up, dactivated, dgate_up);
   const at::Tensor normed = rows("normed", count, g.hidden), dnormed = rows("dnormed", count, g.hidden);
   ops_.rms(saved.middle, w.post_norm, g.eps, normed);
-  add_weight_gradient(dgate_up, normed, dw.gate_up);
+  add_weight_gradient(scratch_, dgate_up, normed, dw.gate_up);
   multiply(dgate_up, w.gate_up, dnormed);
   ops_.rms_backward(saved.middle, w.post_norm, dnormed, g.eps, true, dx, dw.post_norm);
 }
@@ -123,7 +113,7 @@ void DflashDraft::backward_attention(const DraftBatch& batch, const DraftLayerTe
   const DraftGeometry& g = geometry_;
   const Saved& saved = saved_[layer];
   const std::int64_t count = batch.rows();
-  add_weight_gradient(dx, saved.attended, dw.o);
+  add_weight_gradient(scratch_, dx, saved.attended, dw.o);
   add_bias_gradient(dx, dw.o_bias);
   const at::Tensor dattended = rows("dattended", count, g.q_width());
   multiply(dx, w.o, dattended);
@@ -134,12 +124,12 @@ void DflashDraft::backward_attention(const DraftBatch& batch, const DraftLayerTe
 
   const at::Tensor normed = rows("normed", count, g.hidden), dnormed = rows("dnormed", count, g.hidden);
   ops_.rms(x_[layer], w.input_norm, g.eps, normed);
-  add_weight_gradient(dqkv, normed, dw.qkv);
+  add_weight_gradient(scratch_, dqkv, normed, dw.qkv);
   add_bias_gradient(dqkv, dw.qkv_bias);
   multiply(dqkv, w.qkv, dnormed);
   ops_.rms_backward(x_[layer], w.input_norm, dnormed, g.eps, true, dx, dw.input_norm);
   if (batch.keys() == 0) return;
-  add_weight_gradient(dcontext_kv, context_, dw.kv);
+  add_weight_gradient(scratch_, dcontext_kv, context_, dw.kv);
   add_bias_gradient(dcontext_kv, dw.kv_bias);
   multiply(dcontext_kv, w.kv, dcontext, dcontext);
 }

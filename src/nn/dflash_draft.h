@@ -37,7 +37,6 @@ class DflashDraft {
                           std::size_t layer, const at::Tensor& dx, const at::Tensor& dcontext);
   void backward_mlp(const DraftLayerTensors& w, const DraftLayerTensors& dw, std::size_t layer, const at::Tensor& dx);
   at::Tensor rows(const std::string& name, std::int64_t count, std::int64_t width);
-  void add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& dw);
 
   DraftGeometry geometry_;
   DraftOps& ops_;

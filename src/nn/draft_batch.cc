@@ -3,36 +3,13 @@
 #include <ATen/ops/index_select.h>
 
 #include <algorithm>
-#include <cmath>
 
+#include "nn/angle_table.h"
 #include "nn/upload.h"
 #include "trainkernels/attention_tiles.h"
 
 namespace levada::nn {
 namespace {
-
-// Half cosines, half sines of positions [0, count). Frequencies are powers of theta in float32, angles float32 products:
-// what serving computes, at every position. A table, because many rows share a position and sines cost more than their
-// transport.
-at::Tensor angle_table(std::int64_t count, std::int64_t head_dim, double theta, at::Device place) {
-  const std::int64_t half = head_dim / 2;
-  std::vector<float> frequencies(static_cast<std::size_t>(half));
-  for (std::int64_t i = 0; i < half; ++i) {
-    const float exponent = -static_cast<float>(2 * i) / static_cast<float>(head_dim);
-    frequencies[static_cast<std::size_t>(i)] = static_cast<float>(std::pow(theta, exponent));
-  }
-  std::vector<float> table(static_cast<std::size_t>(count * head_dim));
-  float* out = table.data();
-  for (std::int64_t position = 0; position < count; ++position) {
-    for (std::int64_t i = 0; i < half; ++i) {
-      const float angle = static_cast<float>(position) * frequencies[static_cast<std::size_t>(i)];
-      out[i] = std::cos(angle);
-      out[half + i] = std::sin(angle);
-    }
-    out += head_dim;
-  }
-  return upload<float>(table, place).view({count, head_dim});
-}
 
 // Structs of int32 fields.
 template <class Tile>

@@ -3,22 +3,7 @@
 namespace levada::nn {
 namespace {
 
-// Hands out slices of a buffer one after the other.
-class Sequence {
- public:
-  void add(std::string name, std::vector<std::int64_t> shape) {
-    std::int64_t count = 1;
-    for (std::int64_t dimension : shape) count *= dimension;
-    slices.push_back({std::move(name), std::move(shape), next_, count});
-    next_ += count;
-  }
-  std::vector<NamedSlice> slices;
-
- private:
-  std::int64_t next_ = 0;
-};
-
-void add_layer(Sequence& all, const DraftGeometry& g, const std::string& layer) {
+void add_layer(SliceList& all, const DraftGeometry& g, const std::string& layer) {
   const std::string attention = layer + "self_attn.";
   all.add(attention + "q_proj.weight", {g.q_width(), g.hidden});
   all.add(attention + "k_proj.weight", {g.kv_width(), g.hidden});
@@ -39,22 +24,7 @@ void add_layer(Sequence& all, const DraftGeometry& g, const std::string& layer) 
   all.add(attention + "k_norm.weight", {g.head_dim});
 }
 
-// Takes the slices of `flat` in the order in which draft_slices() laid them.
-class Cursor {
- public:
-  explicit Cursor(const at::Tensor& flat) : flat_(flat) {}
-  at::Tensor vector(std::int64_t size) {
-    next_ += size;
-    return flat_.narrow(0, next_ - size, size);
-  }
-  at::Tensor matrix(std::int64_t rows, std::int64_t columns) { return vector(rows * columns).view({rows, columns}); }
-
- private:
-  const at::Tensor& flat_;
-  std::int64_t next_ = 0;
-};
-
-DraftLayerTensors bind_layer(const DraftGeometry& g, Cursor& cursor) {
+DraftLayerTensors bind_layer(const DraftGeometry& g, FlatCursor& cursor) {
   DraftLayerTensors layer;
   layer.qkv = cursor.matrix(g.qkv_width(), g.hidden);
   layer.kv = layer.qkv.narrow(0, g.q_width(), 2 * g.kv_width());
@@ -76,7 +46,7 @@ DraftLayerTensors bind_layer(const DraftGeometry& g, Cursor& cursor) {
 }  // namespace
 
 std::vector<NamedSlice> draft_slices(const DraftGeometry& g) {
-  Sequence all;
+  SliceList all;
   all.add("fc.weight", {g.hidden, g.features});
   for (std::int64_t i = 0; i < g.layers; ++i) add_layer(all, g, "layers." + std::to_string(i) + ".");
   all.add("hidden_norm.weight", {g.hidden});
@@ -90,7 +60,7 @@ std::int64_t draft_parameters(const DraftGeometry& geometry) {
 }
 
 DraftTensors bind_draft(const DraftGeometry& geometry, const at::Tensor& flat) {
-  Cursor cursor(flat);
+  FlatCursor cursor(flat);
   DraftTensors draft;
   draft.fc = cursor.matrix(geometry.hidden, geometry.features);
   for (std::int64_t i = 0; i < geometry.layers; ++i) draft.layers.push_back(bind_layer(geometry, cursor));

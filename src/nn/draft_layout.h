@@ -9,8 +9,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <string>
 #include <vector>
+
+#include "nn/flat_slices.h"
 
 namespace levada::nn {
 
@@ -26,12 +27,6 @@ struct DraftGeometry {
   std::int64_t kv_width() const { return kv_heads * head_dim; }
   std::int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
   std::int64_t per_group() const { return heads / kv_heads; }
-};
-
-struct NamedSlice {
-  std::string name;
-  std::vector<std::int64_t> shape;
-  std::int64_t first = 0, count = 0;  // elements in the flat buffer
 };
 
 // Every tensor in the order of the flat buffer.

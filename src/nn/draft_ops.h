@@ -68,6 +68,12 @@ struct ScoreTile {
 
 // Head-major tensors are [groups, rows, heads per group, head_dim] in score_type(); row-major ones [rows, heads, head_dim]
 // in the weights' type, possibly strided in the row.
+// What rows of a draft learn from a teacher's distributions; trainkernels/rows.h, Distillation.
+struct Lesson {
+  at::Tensor teacher, teacher_norm, mass;  // raw logits [teacher rows, width], f32 [teacher rows, 2] and [teacher rows]
+  at::Tensor teacher_of, coefficient;      // int64 and f32 [rows]
+};
+
 class TileOps : public DraftOps {
  public:
   std::unique_ptr<BlockAttention> make_attention(const DraftGeometry& geometry, Scratch& scratch) final;
@@ -79,6 +85,9 @@ class TileOps : public DraftOps {
   // dw +=
   virtual void norm_rope_backward(const at::Tensor& x, const at::Tensor& w, float eps, const at::Tensor& cos_sin,
                                   const at::Tensor& dout, const at::Tensor& dx, const at::Tensor& dw) = 0;
+  // The rotation alone.
+  virtual void rope(const at::Tensor& x, const at::Tensor& cos_sin, const at::Tensor& out) = 0;
+  virtual void rope_backward(const at::Tensor& cos_sin, const at::Tensor& dout, const at::Tensor& dx) = 0;
   virtual void to_heads(const at::Tensor& x, const at::Tensor& out) = 0;
   virtual void from_heads(const at::Tensor& in, const at::Tensor& out) = 0;
   // dout_heads = dout; delta [groups, rows, per group] = sum over head_dim of dout * out.
@@ -93,6 +102,11 @@ class TileOps : public DraftOps {
   virtual void softmax_backward(const ScoreTile& tile, const at::Tensor& lse, const at::Tensor& delta,
                                 const at::Tensor& context, const at::Tensor& dcontext, const at::Tensor& own,
                                 const at::Tensor& down) = 0;
+
+  // Per row: cross-entropy with the teacher and overlap of the two (f32), argmax (int64); logits [rows, width] become their
+  // gradient, coefficient[row] * (softmax - teacher's softmax).
+  virtual void distill(const Lesson& lesson, const at::Tensor& logits, const at::Tensor& loss,
+                       const at::Tensor& overlap, const at::Tensor& argmax) = 0;
 };
 
 std::unique_ptr<DraftOps> make_cpu_draft_ops();

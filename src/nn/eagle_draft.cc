@@ -1,85 +1,157 @@
 #include "nn/eagle_draft.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/linear.h>
-#include <ATen/ops/rms_norm.h>
-#include <ATen/ops/silu.h>
-#include <ATen/ops/softmax.h>
+#include <ATen/ops/index_select.h>
 
-#include <cmath>
-#include <limits>
+#include "nn/products.h"
 
 namespace levada::nn {
 namespace {
 
-at::Tensor rms(const at::Tensor& x, const at::Tensor& w, double eps) { return at::rms_norm(x, {x.size(1)}, w, eps); }
-
-// [rows, heads * d] -> [heads, rows, d]
-at::Tensor by_head(const at::Tensor& x, std::int64_t heads) {
-  return x.unflatten(1, {heads, x.size(1) / heads}).transpose(0, 1);
-}
-
-// Half-split rotation of [heads, rows, d]; row t stands at position t + first.
-at::Tensor rotated(const at::Tensor& x, std::int64_t first, double theta) {
-  const std::int64_t half = x.size(2) / 2;
-  const auto wide = at::TensorOptions().dtype(at::kFloat).device(x.device());
-  const at::Tensor frequencies =
-      at::arange(half, wide.dtype(at::kDouble)).mul(-2.0 * std::log(theta) / static_cast<double>(x.size(2))).exp();
-  const at::Tensor positions = at::arange(first, first + x.size(1), wide);
-  const at::Tensor angles = positions.unsqueeze(1) * frequencies.to(at::kFloat).unsqueeze(0);
-  const at::Tensor cos = angles.cos().to(x.scalar_type()), sin = angles.sin().to(x.scalar_type());
-  const at::Tensor a = x.narrow(2, 0, half), b = x.narrow(2, half, half);
-  return at::cat({a * cos - b * sin, b * cos + a * sin}, 2);
-}
+std::string of_step(const char* name, std::int64_t step) { return std::string(name) + "." + std::to_string(step); }
 
 }  // namespace
 
-EagleDraft::EagleDraft(const EagleGeometry& geometry, EagleTensors tensors)
-    : geometry_(geometry), tensors_(std::move(tensors)) {}
-
-at::Tensor EagleDraft::start(const at::Tensor& features) {
-  keys_.clear();
-  values_.clear();
-  return at::linear(features, tensors_.fc);
+EagleDraft::EagleDraft(const EagleGeometry& geometry, TileOps& ops, Scratch& scratch)
+    : geometry_(geometry), ops_(ops), scratch_(scratch), attention_(geometry, ops, scratch) {
+  steps_.resize(static_cast<std::size_t>(geometry.steps));
 }
 
-EagleDraft::Step EagleDraft::step(const at::Tensor& embeddings, const at::Tensor& hidden, std::int64_t tokens) {
+at::Tensor EagleDraft::rows(const std::string& name, std::int64_t count, std::int64_t width) {
+  return scratch_.get(name, {count, width}, type_);
+}
+
+at::Tensor EagleDraft::forward(const EagleBatch& batch, const EagleTensors& w, const at::Tensor& features,
+                               const at::Tensor& table) {
   const EagleGeometry& g = geometry_;
-  const EagleTensors& w = tensors_;
-  const at::Tensor x = at::cat({rms(embeddings, w.input_layernorm, g.eps), rms(hidden, w.hidden_norm, g.eps)}, 1);
-  const auto position = static_cast<std::int64_t>(keys_.size());  // of row 0: every step drafts one further
-  const std::int64_t group = g.heads / g.kv_heads;
-  const at::Tensor q = rotated(by_head(at::linear(x, w.q_proj), g.heads), position, g.rope_theta);
-  const at::Tensor k = rotated(by_head(at::linear(x, w.k_proj), g.kv_heads), position, g.rope_theta);
-  keys_.push_back(k.repeat_interleave(group, 0));
-  values_.push_back(by_head(at::linear(x, w.v_proj), g.kv_heads).repeat_interleave(group, 0));
-
-  Step step;
-  step.hidden = hidden + at::linear(attend(q, tokens).transpose(0, 1).flatten(1), w.o_proj);
-  const at::Tensor normed = rms(step.hidden, w.post_attention_layernorm, g.eps);
-  const at::Tensor activated = at::silu(at::linear(normed, w.gate_proj)) * at::linear(normed, w.up_proj);
-  step.hidden = step.hidden + at::linear(activated, w.down_proj);
-  step.logits = at::linear(rms(step.hidden, w.norm, g.eps), w.lm_head);
-  return step;
+  type_ = w.fc.scalar_type();
+  const std::int64_t count = batch.row_count();
+  const at::Tensor y = rows("y", g.steps * count, g.hidden);
+  for (std::int64_t step = 0; step < g.steps; ++step) {
+    Saved& saved = steps_[static_cast<std::size_t>(step)];
+    const at::Tensor ids = step == 0 ? batch.key_ids : batch.row_ids[static_cast<std::size_t>(step) - 1];
+    saved.embeddings = rows(of_step("embeddings", step), ids.size(0), g.hidden);
+    at::index_select_out(saved.embeddings, table, 0, ids);
+    if (step == 0) {
+      saved.in = rows("fc", batch.keys(), g.hidden);
+      multiply(features, w.fc.t(), saved.in);
+    } else {
+      saved.in = steps_[static_cast<std::size_t>(step) - 1].out;
+    }
+    forward_step(batch, w, step);
+    ops_.rms(saved.out, w.norm, g.eps, y.narrow(0, step * count, count));
+  }
+  return y;
 }
 
-// One softmax over step 0's rows up to the own one and the own row of each later step.
-at::Tensor EagleDraft::attend(const at::Tensor& q, std::int64_t tokens) const {
-  const std::int64_t rows = q.size(1);
-  const at::Tensor row = at::arange(rows, at::TensorOptions().dtype(at::kLong).device(q.device()));
-  const at::Tensor hidden = row.unsqueeze(0).gt(row.unsqueeze(1)).logical_or(row.unsqueeze(0).ge(tokens));
-  std::vector<at::Tensor> scores{
-      q.matmul(keys_[0].transpose(1, 2)).masked_fill(hidden, -std::numeric_limits<float>::infinity())};
-  for (std::size_t step = 1; step < keys_.size(); ++step) scores.push_back((q * keys_[step]).sum(2, /*keepdim=*/true));
-  const double scale = 1 / std::sqrt(static_cast<double>(geometry_.head_dim));
-  const at::Tensor weights = at::softmax(at::cat(scores, 2).to(at::kFloat) * scale, 2).to(q.scalar_type());
-  at::Tensor out = weights.narrow(2, 0, rows).matmul(values_[0]);
-  for (std::size_t step = 1; step < values_.size(); ++step) {
-    out = out + weights.narrow(2, rows + static_cast<std::int64_t>(step) - 1, 1) * values_[step];
+at::Tensor EagleDraft::layer_input(const EagleTensors& w, const Saved& saved) {
+  const std::int64_t width = geometry_.hidden, count = saved.in.size(0);
+  const at::Tensor x = rows("x", count, 2 * width), normed = rows("half of x", count, width);
+  ops_.rms(saved.embeddings, w.input_norm, geometry_.eps, normed);
+  x.narrow(1, 0, width).copy_(normed);
+  ops_.rms(saved.in, w.hidden_norm, geometry_.eps, normed);
+  x.narrow(1, width, width).copy_(normed);
+  return x;
+}
+
+// Of the rows, before rotation.
+at::Tensor EagleDraft::queries(const EagleBatch& batch, std::int64_t step) {
+  const Saved& saved = steps_[static_cast<std::size_t>(step)];
+  const at::Tensor all = saved.qkv.narrow(1, 0, geometry_.q_width());
+  if (step > 0) return all;
+  at::Tensor chosen = rows("queries", batch.row_count(), geometry_.q_width());
+  return at::index_select_out(chosen, all, 0, batch.rows);
+}
+
+void EagleDraft::forward_step(const EagleBatch& batch, const EagleTensors& w, std::int64_t step) {
+  const EagleGeometry& g = geometry_;
+  const std::int64_t count = batch.row_count();
+  Saved& saved = steps_[static_cast<std::size_t>(step)];
+  saved.qkv = rows(of_step("qkv", step), saved.in.size(0), g.qkv_width());
+  multiply(layer_input(w, saved), w.qkv.t(), saved.qkv);
+  const at::Tensor kv = saved.qkv.narrow(1, g.q_width(), 2 * g.kv_width());
+  saved.residual = saved.in;
+  if (step == 0) {
+    attention_.begin(batch, kv);
+    saved.residual = rows("residual", count, g.hidden);
+    at::index_select_out(saved.residual, saved.in, 0, batch.rows);
+  } else {
+    attention_.add(batch, step, kv);
   }
-  return out;
+  saved.attended = rows(of_step("attended", step), count, g.q_width());
+  saved.lse = scratch_.get(of_step("lse", step), {count * g.heads}, at::kFloat);
+  attention_.forward(batch, step, queries(batch, step), saved.attended, saved.lse);
+
+  saved.middle = rows(of_step("middle", step), count, g.hidden);
+  multiply(saved.attended, w.o.t(), saved.middle, saved.residual);
+  const at::Tensor normed = rows("normed", count, g.hidden), activated = rows("activated", count, g.intermediate);
+  ops_.rms(saved.middle, w.post_norm, g.eps, normed);
+  saved.gate_up = rows(of_step("gate_up", step), count, 2 * g.intermediate);
+  multiply(normed, w.gate_up.t(), saved.gate_up);
+  ops_.silu_mul(saved.gate_up, activated);
+  saved.out = rows(of_step("out", step), count, g.hidden);
+  multiply(activated, w.down.t(), saved.out, saved.middle);
+}
+
+void EagleDraft::backward(const EagleBatch& batch, const EagleTensors& w, const EagleTensors& dw,
+                          const at::Tensor& features, const at::Tensor& dy) {
+  const EagleGeometry& g = geometry_;
+  const std::int64_t count = batch.row_count();
+  const at::Tensor dx = rows("dx", count, g.hidden);
+  attention_.begin_backward(batch);
+  for (std::int64_t step = g.steps; step-- > 0;) {
+    const Saved& saved = steps_[static_cast<std::size_t>(step)];
+    ops_.rms_backward(saved.out, w.norm, dy.narrow(0, step * count, count), g.eps, step + 1 < g.steps, dx, dw.norm);
+    backward_mlp(w, dw, saved, dx);
+    backward_attention(batch, w, dw, step, dx);
+  }
+  add_weight_gradient(scratch_, rows("dfc", batch.keys(), g.hidden), features, dw.fc);
+}
+
+// dx: gradient of the step's output in, of the MLP's input out.
+void EagleDraft::backward_mlp(const EagleTensors& w, const EagleTensors& dw, const Saved& saved, const at::Tensor& dx) {
+  const EagleGeometry& g = geometry_;
+  const std::int64_t count = dx.size(0);
+  const at::Tensor activated = rows("activated", count, g.intermediate);
+  ops_.silu_mul(saved.gate_up, activated);
+  add_weight_gradient(scratch_, dx, activated, dw.down);
+  const at::Tensor dactivated = rows("dactivated", count, g.intermediate);
+  multiply(dx, w.down, dactivated);
+  const at::Tensor dgate_up = rows("dgate_up", count, 2 * g.intermediate);
+  ops_.silu_mul_backward(saved.gate_up, dactivated, dgate_up);
+  const at::Tensor normed = rows("normed", count, g.hidden), dnormed = rows("dnormed", count, g.hidden);
+  ops_.rms(saved.middle, w.post_norm, g.eps, normed);
+  add_weight_gradient(scratch_, dgate_up, normed, dw.gate_up);
+  multiply(dgate_up, w.gate_up, dnormed);
+  ops_.rms_backward(saved.middle, w.post_norm, dnormed, g.eps, true, dx, dw.post_norm);
+}
+
+// dx: gradient of the attention's output in, of the step's state out; of step 0, whose state has a row per token, into "dfc".
+void EagleDraft::backward_attention(const EagleBatch& batch, const EagleTensors& w, const EagleTensors& dw,
+                                    std::int64_t step, const at::Tensor& dx) {
+  const EagleGeometry& g = geometry_;
+  const Saved& saved = steps_[static_cast<std::size_t>(step)];
+  const std::int64_t count = batch.row_count(), inputs = saved.in.size(0);
+  add_weight_gradient(scratch_, dx, saved.attended, dw.o);
+  const at::Tensor dattended = rows("dattended", count, g.q_width());
+  multiply(dx, w.o, dattended);
+
+  const at::Tensor dqkv = rows("dqkv", inputs, g.qkv_width()), dqueries = dqkv.narrow(1, 0, g.q_width());
+  const at::Tensor dq = step == 0 ? rows("dq", count, g.q_width()) : dqueries;
+  attention_.backward(batch, step, queries(batch, step), saved.attended, dattended, saved.lse, dq);
+  if (step == 0) dqueries.zero_().index_copy_(0, batch.rows, dq);
+  attention_.take(batch, step, dqkv.narrow(1, g.q_width(), 2 * g.kv_width()));
+
+  add_weight_gradient(scratch_, dqkv, layer_input(w, saved), dw.qkv);
+  const at::Tensor dhalf = rows("half of dx", inputs, g.hidden), unused = rows("dembeddings", inputs, g.hidden);
+  multiply(dqkv, w.qkv.narrow(1, 0, g.hidden), dhalf);
+  ops_.rms_backward(saved.embeddings, w.input_norm, dhalf, g.eps, false, unused, dw.input_norm);
+  multiply(dqkv, w.qkv.narrow(1, g.hidden, g.hidden), dhalf);
+  at::Tensor dstate = dx;
+  if (step == 0) {
+    dstate = rows("dfc", inputs, g.hidden);
+    dstate.zero_().index_copy_(0, batch.rows, dx);
+  }
+  ops_.rms_backward(saved.in, w.hidden_norm, dhalf, g.eps, true, dstate, dw.hidden_norm);
 }
 
 }  // namespace levada::nn

@@ -1,50 +1,52 @@
-// What: EagleDraft, the forward pass of an EAGLE-3 draft: one layer that rolls out from every token of a sequence at once.
-// Owner: the caller's; tensors are borrowed.
-// Thread: one.
+// What: EagleDraft, the forward and backward pass of an EAGLE-3 draft: one layer that rolls out from many tokens at once.
+// Owner: the trainer; weights and gradients are the caller's, activations lie in the trainer's scratch.
+// Thread: the trainer's.
 // Invariant: step k of row t sees the rows up to t as they were in step 0, and of the later steps its own alone: what a chain
-// drafted after token t would see. Device-generic; torch exceptions pass through.
+// drafted after token t would see. backward() belongs to the last forward(). What is saved is one row per rolled-out token and
+// step; norms and activations are computed again. Gradients are summed in float32, whatever the weights' type.
 // Maths: docs/models.md, "EAGLE-3 drafts".
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <vector>
+#include "nn/eagle_attention.h"
 
 namespace levada::nn {
 
-struct EagleGeometry {
-  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  double eps = 1e-6, rope_theta = 10000;
-};
-
-// By their checkpoint names, "midlayer." and "self_attn." left out.
-struct EagleTensors {
-  at::Tensor fc, norm, lm_head;  // [H, 3 Ht], [H], [draft vocabulary, H]
-  at::Tensor input_layernorm, hidden_norm, post_attention_layernorm;
-  at::Tensor q_proj, k_proj, v_proj, o_proj;  // the former three [.., 2 H]: token first, then state
-  at::Tensor gate_proj, up_proj, down_proj;
-};
-
 class EagleDraft {
  public:
-  EagleDraft(const EagleGeometry& geometry, EagleTensors tensors);
+  EagleDraft(const EagleGeometry& geometry, TileOps& ops, Scratch& scratch);
+  EagleDraft(const EagleDraft&) = delete;
 
-  struct Step {
-    at::Tensor hidden;  // [rows, H], before the last norm: what the next step takes
-    at::Tensor logits;  // [rows, draft vocabulary]
-  };
-  // features [rows, 3 Ht]: the target's captured states. What step 0 takes.
-  at::Tensor start(const at::Tensor& features);
-  // `embeddings` [rows, H]: of the token that follows each row by one more than in the step before. `hidden`: what start() or
-  // the step before gave. Rows from `tokens` on are padding: nobody sees them as keys of step 0.
-  Step step(const at::Tensor& embeddings, const at::Tensor& hidden, std::int64_t tokens);
+  // features [keys, features] (captured rows) and `table` (the target's embedding) in the weights' type. Returns the normed
+  // output rows of all steps, [steps * rows, hidden], a step's one after the other.
+  at::Tensor forward(const EagleBatch& batch, const EagleTensors& weights, const at::Tensor& features,
+                     const at::Tensor& table);
+  // dy: gradient of forward()'s result. gradients (float32) +=, but for lm_head's, which is the objective's.
+  void backward(const EagleBatch& batch, const EagleTensors& weights, const EagleTensors& gradients,
+                const at::Tensor& features, const at::Tensor& dy);
+
+  // The state that step + 1 takes, [rows, hidden]; for comparison with references.
+  at::Tensor state_after(std::int64_t step) const { return steps_[static_cast<std::size_t>(step)].out; }
 
  private:
-  at::Tensor attend(const at::Tensor& q, std::int64_t tokens) const;
+  // in, embeddings, qkv: [keys, ..] in step 0, else [rows, ..]. residual: the rows of in.
+  struct Saved {
+    at::Tensor in, embeddings, qkv, residual, attended, lse, middle, gate_up, out;
+  };
+  void forward_step(const EagleBatch& batch, const EagleTensors& w, std::int64_t step);
+  void backward_mlp(const EagleTensors& w, const EagleTensors& dw, const Saved& saved, const at::Tensor& dx);
+  void backward_attention(const EagleBatch& batch, const EagleTensors& w, const EagleTensors& dw, std::int64_t step,
+                          const at::Tensor& dx);
+  // [norm(embedding), norm(state)], what queries, keys and values are projected from.
+  at::Tensor layer_input(const EagleTensors& w, const Saved& saved);
+  at::Tensor queries(const EagleBatch& batch, std::int64_t step);
+  at::Tensor rows(const std::string& name, std::int64_t count, std::int64_t width);
 
   const EagleGeometry geometry_;
-  const EagleTensors tensors_;
-  std::vector<at::Tensor> keys_, values_;  // of every step, [heads, rows, head_dim]
+  TileOps& ops_;
+  Scratch& scratch_;
+  EagleAttention attention_;
+  at::ScalarType type_ = at::kFloat;  // of the weights
+  std::vector<Saved> steps_;
 };
 
 }  // namespace levada::nn

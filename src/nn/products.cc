@@ -22,4 +22,14 @@ void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, c
   }
 }
 
+void add_weight_gradient(Scratch& scratch, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& dw) {
+  if (dy.scalar_type() == at::kFloat) {
+    multiply_wide(dy.t(), x, dw, dw);
+    return;
+  }
+  const at::Tensor narrow = scratch.get("weight gradient", dw.sizes(), dy.scalar_type());
+  multiply(dy.t(), x, narrow);
+  dw.add_(narrow);
+}
+
 }  // namespace levada::nn

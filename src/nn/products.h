@@ -1,4 +1,4 @@
-// What: multiply() and multiply_wide(), the matrix products of draft training.
+// What: multiply(), multiply_wide() and add_weight_gradient(), the matrix products of draft training.
 // Owner: none.
 // Thread: any.
 // Invariant: bfloat16 sums are float32. On CUDA float32 sums are float64: Adam divides by |gradient| + 1e-8, so where a
@@ -8,6 +8,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "nn/scratch.h"
+
 namespace levada::nn {
 
 // The same of float32 matrices, summed in float64 wherever it runs: for gradients of weights, where the CPU's libraries, too, round
@@ -16,5 +18,8 @@ void multiply_wide(const at::Tensor& a, const at::Tensor& b, const at::Tensor& o
 
 // out = a b, or plus + a b. plus may be out, or a row for all rows.
 void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, const at::Tensor& plus = {});
+
+// dw += dy^T x. float32 dw, summed wide where dy is float32; else rounded to dy's type on the way.
+void add_weight_gradient(Scratch& scratch, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& dw);
 
 }  // namespace levada::nn

@@ -3,6 +3,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/logsumexp.h>
+#include <ATen/ops/minimum.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/sqrt.h>
@@ -36,6 +37,15 @@ at::Tensor head_major(const at::Tensor& x, std::int64_t groups) {
 }
 at::Tensor row_major(const at::Tensor& x) { return x.transpose(0, 1).flatten(1, 2); }
 
+// Half-split rotation of [rows, heads, d], or the other way round.
+at::Tensor rotated(const at::Tensor& x, const at::Tensor& cos_sin, bool back) {
+  const std::int64_t half = x.size(2) / 2;
+  const at::Tensor cos = cos_sin.narrow(1, 0, half).unsqueeze(1), sin = cos_sin.narrow(1, half, half).unsqueeze(1);
+  const at::Tensor turn = back ? sin.neg() : sin;
+  const at::Tensor a = x.narrow(2, 0, half), b = x.narrow(2, half, half);
+  return at::cat({a.mul(cos).sub_(b.mul(turn)), b.mul(cos).add_(a.mul(turn))}, 2);
+}
+
 class TorchDraftOps final : public TileOps {
  public:
   explicit TorchDraftOps(at::Device place) : place_(place) {}
@@ -57,21 +67,19 @@ class TorchDraftOps final : public TileOps {
   }
   void norm_rope(const at::Tensor& x, const at::Tensor& w, float eps, const at::Tensor& cos_sin,
                  const at::Tensor& out) override {
-    const std::int64_t half = x.size(2) / 2;
-    const at::Tensor f = wide(x), y = f.mul(inverse_rms(f, eps)).mul_(wide(w));
-    const at::Tensor cos = cos_sin.narrow(1, 0, half).unsqueeze(1), sin = cos_sin.narrow(1, half, half).unsqueeze(1);
-    const at::Tensor a = y.narrow(2, 0, half), b = y.narrow(2, half, half);
-    const at::Tensor turned = at::cat({a.mul(cos).sub_(b.mul(sin)), b.mul(cos).add_(a.mul(sin))}, 2);
+    const at::Tensor f = wide(x), turned = rotated(f.mul(inverse_rms(f, eps)).mul_(wide(w)), cos_sin, false);
     out.copy_(head_major(turned, out.size(0)));
   }
   void norm_rope_backward(const at::Tensor& x, const at::Tensor& w, float eps, const at::Tensor& cos_sin,
                           const at::Tensor& dout, const at::Tensor& dx, const at::Tensor& dw) override {
-    const std::int64_t half = x.size(2) / 2;
-    const at::Tensor grad = row_major(dout);
-    const at::Tensor cos = cos_sin.narrow(1, 0, half).unsqueeze(1), sin = cos_sin.narrow(1, half, half).unsqueeze(1);
-    const at::Tensor a = grad.narrow(2, 0, half), b = grad.narrow(2, half, half);
-    const at::Tensor turned = at::cat({a.mul(cos).add_(b.mul(sin)), b.mul(cos).sub_(a.mul(sin))}, 2);
+    const at::Tensor turned = rotated(row_major(dout), cos_sin, true);
     dx.copy_(through_norm(wide(x), w, turned, eps, dw));
+  }
+  void rope(const at::Tensor& x, const at::Tensor& cos_sin, const at::Tensor& out) override {
+    out.copy_(head_major(rotated(wide(x), cos_sin, false), out.size(0)));
+  }
+  void rope_backward(const at::Tensor& cos_sin, const at::Tensor& dout, const at::Tensor& dx) override {
+    dx.copy_(rotated(row_major(dout), cos_sin, true));
   }
   void to_heads(const at::Tensor& x, const at::Tensor& out) override { out.copy_(head_major(x, out.size(0))); }
   void from_heads(const at::Tensor& in, const at::Tensor& out) override { out.copy_(row_major(in)); }
@@ -126,6 +134,17 @@ class TorchDraftOps final : public TileOps {
     const at::Tensor p = wide(logits).sub(norm.narrow(1, 0, 1)).exp_().mul_(scale);
     p.scatter_add_(1, labels.unsqueeze(1), coefficient.neg().unsqueeze(1));
     logits.copy_(p);
+  }
+  void distill(const Lesson& lesson, const at::Tensor& logits, const at::Tensor& loss, const at::Tensor& overlap,
+               const at::Tensor& argmax) override {
+    const at::Tensor of = lesson.teacher_of, norm = lesson.teacher_norm.index_select(0, of);
+    const at::Tensor p =
+        wide(lesson.teacher.index_select(0, of)).sub_(norm.narrow(1, 0, 1)).exp_().mul_(norm.narrow(1, 1, 1));
+    const at::Tensor f = wide(logits), log_q = f.sub(at::logsumexp(f, {1}, true)), q = log_q.exp();
+    argmax.copy_(logits.argmax(1));
+    loss.copy_(p.mul(log_q).sum(1).neg_());
+    overlap.copy_(q.minimum(p.mul(lesson.mass.index_select(0, of).unsqueeze(1))).sum(1));
+    logits.copy_(q.sub_(p).mul_(lesson.coefficient.unsqueeze(1)));
   }
   void adamw(const AdamStep& step, const at::Tensor& grad, const at::Tensor& master, const at::Tensor& first,
              const at::Tensor& second, const at::Tensor& weights) override {

@@ -1,4 +1,4 @@
-// What: rows to and from the head-major layout of attention.
+// What: rows to and from the head-major layout of attention, rotated or not.
 // Owner: rows_impl.h, which puts them into one table per instruction set.
 // Thread: see rows.h.
 // Invariant: head_major() alone says where a head lies.
@@ -37,6 +37,41 @@ void from_heads(const Heads& s, const float* in, T* out) {
       const float* head = in + head_major(s, r, h);
       T* to = out + r * s.stride + h * s.head_dim;
       for (std::int64_t i = 0; i < s.head_dim; ++i) store(to[i], head[i]);
+    }
+  }
+}
+
+template <class T>
+void rope(const Heads& s, const T* x, float* out) {
+  const std::int64_t half = s.head_dim / 2;
+#pragma omp parallel for schedule(static) if (s.rows * s.stride > kGrain)
+  for (std::int64_t r = 0; r < s.rows; ++r) {
+    const float *cos = s.cos_sin + r * s.head_dim, *sin = cos + half;
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      const T* head = x + r * s.stride + h * s.head_dim;
+      float* to = out + head_major(s, r, h);
+      for (std::int64_t i = 0; i < half; ++i) {
+        const float a = load(head[i]), b = load(head[half + i]);
+        to[i] = a * cos[i] - b * sin[i];
+        to[half + i] = b * cos[i] + a * sin[i];
+      }
+    }
+  }
+}
+
+template <class T>
+void rope_backward(const Heads& s, const float* dout, T* dx) {
+  const std::int64_t half = s.head_dim / 2;
+#pragma omp parallel for schedule(static) if (s.rows * s.stride > kGrain)
+  for (std::int64_t r = 0; r < s.rows; ++r) {
+    const float *cos = s.cos_sin + r * s.head_dim, *sin = cos + half;
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      const float* grad = dout + head_major(s, r, h);
+      T* to = dx + r * s.stride + h * s.head_dim;
+      for (std::int64_t i = 0; i < half; ++i) {
+        store(to[i], grad[i] * cos[i] + grad[half + i] * sin[i]);
+        store(to[half + i], grad[half + i] * cos[i] - grad[i] * sin[i]);
+      }
     }
   }
 }

@@ -48,6 +48,17 @@ struct Adam {
   float grad_scale = 1;
 };
 
+// Row r of the logits learns from row teacher_of[r] of the teacher's, over the same `width` tokens. norm as of
+// cross_entropy(); mass: the part of the teacher's whole softmax that lies in these tokens. overlap sums the smaller one of
+// draft's and teacher's probability, the teacher's taken of its whole softmax.
+struct Distillation {
+  std::int64_t rows = 0, width = 0;
+  const std::int64_t* teacher_of = nullptr;  // [rows]
+  const float* teacher_norm = nullptr;       // [teacher rows, 2]
+  const float* mass = nullptr;               // [teacher rows]
+  const float* coefficient = nullptr;        // [rows]
+};
+
 // All kernels for one activation type, in the fastest form this processor runs.
 template <class T>
 struct Rows {
@@ -58,6 +69,9 @@ struct Rows {
   void (*norm_rope)(const Heads&, const T* x, const T* w, float* out);
   // dx is written in x's layout; dw += .
   void (*norm_rope_backward)(const Heads&, const T* x, const T* w, const float* dout, T* dx, float* dw);
+  // The rotation alone, and the other way round: dx is written in x's layout.
+  void (*rope)(const Heads&, const T* x, float* out);
+  void (*rope_backward)(const Heads&, const float* dout, T* dx);
   // Between row-major T and head-major float32.
   void (*to_heads)(const Heads&, const T* x, float* out);
   void (*from_heads)(const Heads&, const float* in, T* out);
@@ -73,6 +87,8 @@ struct Rows {
   // logits become coefficient * (softmax - onehot).
   void (*cross_entropy_backward)(std::int64_t rows, std::int64_t width, T* logits, const std::int64_t* labels,
                                  const float* norm, const float* coefficient);
+  // Cross-entropy against a teacher's whole distribution: logits become coefficient * (softmax - teacher's).
+  void (*distill)(const Distillation&, T* logits, const T* teacher, float* loss, float* overlap, std::int64_t* argmax);
   // One AdamW step on masters and moments; `weights` gets the rounded masters.
   void (*adamw)(const Adam&, std::int64_t count, const float* grad, float* master, float* first, float* second,
                 T* weights);

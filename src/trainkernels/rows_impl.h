@@ -20,6 +20,8 @@ Rows<T> make_rows() {
           rms_backward<T>,
           norm_rope<T>,
           norm_rope_backward<T>,
+          rope<T>,
+          rope_backward<T>,
           to_heads<T>,
           from_heads<T>,
           attention_grad_in<T>,
@@ -27,6 +29,7 @@ Rows<T> make_rows() {
           silu_mul_backward<T>,
           cross_entropy<T>,
           cross_entropy_backward<T>,
+          distill<T>,
           adamw<T>};
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <random>
@@ -186,6 +187,61 @@ TEST(AdamW, FirstStepMovesByTheLearningRateAgainstTheGradientsSign) {
 TEST(SumOfSquares, AddsPiecesOfAnyLength) {
   const std::vector<float> values(20001, 0.5f);
   for (const Table& table : tables()) EXPECT_DOUBLE_EQ(table.sum_of_squares(values.data(), 20001), 20001 * 0.25);
+}
+
+TEST(Rope, TurnsPairsAndBack) {
+  Heads heads;
+  heads.rows = 3, heads.stride = 20, heads.heads = 2, heads.per_group = 1, heads.head_dim = 8;
+  const std::vector<float> x = random_floats(60, 1);
+  std::vector<float> cos_sin;
+  for (std::int64_t r = 0; r < 3; ++r) {
+    for (int i = 0; i < 4; ++i) cos_sin.push_back(std::cos(0.3f * static_cast<float>(r * 4 + i)));
+    for (int i = 0; i < 4; ++i) cos_sin.push_back(std::sin(0.3f * static_cast<float>(r * 4 + i)));
+  }
+  heads.cos_sin = cos_sin.data();
+  for (const Table& table : tables()) {
+    std::vector<float> turned(48), back(60, 7.f);
+    table.f32.rope(heads, x.data(), turned.data());
+    const float angle = 0.3f * (2 * 4 + 1);  // row 2, head 1, pair 1
+    const float a = x[2 * 20 + 8 + 1], b = x[2 * 20 + 8 + 5];
+    EXPECT_NEAR(turned[(3 + 2) * 8 + 1], a * std::cos(angle) - b * std::sin(angle), 1e-6);
+    EXPECT_NEAR(turned[(3 + 2) * 8 + 5], b * std::cos(angle) + a * std::sin(angle), 1e-6);
+    table.f32.rope_backward(heads, turned.data(), back.data());
+    for (std::size_t i = 0; i < 60; ++i) EXPECT_NEAR(back[i], i % 20 < 16 ? x[i] : 7.f, 1e-6) << "and nothing else";
+  }
+}
+
+TEST(Distill, IsTheCrossEntropyWithTheTeacherAndItsGradient) {
+  const std::int64_t rows = 3, width = 1500;  // more than one piece of a sum
+  const std::vector<float> logits = random_floats(rows * width, 1, 2), teacher = random_floats(2 * width, 2, 2);
+  const std::vector<std::int64_t> of{1, 0, 1};
+  const std::vector<float> coefficient{0.5f, 0, -2}, mass{0.7f, 0.2f};
+  std::vector<float> norm;
+  for (std::int64_t t = 0; t < 2; ++t) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < width; ++i) sum += std::exp(double{teacher[t * width + i]} - 1);
+    norm.insert(norm.end(), {1.f, static_cast<float>(1 / sum)});
+  }
+  const Distillation d{rows, width, of.data(), norm.data(), mass.data(), coefficient.data()};
+  for (const Table& table : tables()) {
+    std::vector<float> changed = logits, loss(rows), overlap(rows);
+    std::vector<std::int64_t> argmax(rows);
+    table.f32.distill(d, changed.data(), teacher.data(), loss.data(), overlap.data(), argmax.data());
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const float *row = logits.data() + r * width, *wanted = teacher.data() + of[r] * width;
+      double total = 0, entropy = 0, shared = 0;
+      for (std::int64_t i = 0; i < width; ++i) total += std::exp(double{row[i]});
+      for (std::int64_t i = 0; i < width; ++i) {
+        const double p = std::exp(double{wanted[i]} - 1) * norm[2 * of[r] + 1], q = std::exp(double{row[i]}) / total;
+        entropy -= p * std::log(q);
+        shared += std::min(q, p * mass[of[r]]);
+        EXPECT_NEAR(changed[r * width + i], coefficient[r] * (q - p), 1e-6);
+      }
+      EXPECT_NEAR(loss[r], entropy, 1e-5);
+      EXPECT_NEAR(overlap[r], shared, 1e-6);
+      EXPECT_EQ(argmax[r], std::max_element(row, row + width) - row);
+    }
+  }
 }
 
 }  // namespace

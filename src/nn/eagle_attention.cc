@@ -123,7 +123,7 @@ void EagleAttention::forward(const EagleBatch& batch, std::int64_t step, const a
   }
 }
 
-void EagleAttention::begin_backward(const EagleBatch&) {
+void EagleAttention::begin_backward() {
   const auto type = ops_.score_type();
   dkeys_ = scratch_.get("eagle.dkeys", keys_.sizes(), type).zero_();
   dvalues_ = scratch_.get("eagle.dvalues", keys_.sizes(), type).zero_();

@@ -24,7 +24,7 @@ class EagleAttention {
                const at::Tensor& lse);
 
   // The way back, from the last step to the first: gradients of keys and values are summed until they are taken.
-  void begin_backward(const EagleBatch& batch);
+  void begin_backward();
   void backward(const EagleBatch& batch, std::int64_t step, const at::Tensor& q, const at::Tensor& out,
                 const at::Tensor& dout, const at::Tensor& lse, const at::Tensor& dq);
   // Gradient of what add(step), or begin() for step 0, was given.

@@ -11,7 +11,7 @@ namespace levada::nn {
 namespace {
 
 // Positions and tokens of rows or keys, as `step` wants them.
-struct StepInputs {
+struct FedRows {
   std::vector<std::int64_t> ids, positions;
   void add(const EagleSequence& sequence, std::int64_t token, std::int64_t step) {
     const auto next = static_cast<std::size_t>(token + step + 1);
@@ -36,8 +36,8 @@ std::vector<std::int64_t> rolled_out(std::span<const std::int64_t> mask, std::in
 EagleBatch make_eagle_batch(const EagleGeometry& geometry, std::span<const EagleSequence> sequences, at::Device place) {
   EagleBatch batch;
   batch.steps = geometry.steps;
-  std::vector<StepInputs> of_rows(static_cast<std::size_t>(geometry.steps));
-  StepInputs of_keys;
+  std::vector<FedRows> of_rows(static_cast<std::size_t>(geometry.steps));
+  FedRows of_keys;
   std::vector<std::int64_t> begin, end;
   std::int64_t longest = 0;
   for (const EagleSequence& sequence : sequences) {
@@ -59,7 +59,7 @@ EagleBatch make_eagle_batch(const EagleGeometry& geometry, std::span<const Eagle
     }
   }
   const at::Tensor table = angle_table(longest + geometry.steps, geometry.head_dim, geometry.rope_theta, place);
-  auto angles = [&](const StepInputs& inputs) {
+  auto angles = [&](const FedRows& inputs) {
     return at::index_select(table, 0, upload<std::int64_t>(inputs.positions, place));
   };
   batch.rows = upload<std::int64_t>(batch.row_keys, place);
@@ -67,7 +67,7 @@ EagleBatch make_eagle_batch(const EagleGeometry& geometry, std::span<const Eagle
   batch.key_end = upload<std::int64_t>(end, place);
   batch.key_ids = upload<std::int64_t>(of_keys.ids, place);
   batch.key_angles = angles(of_keys);
-  for (const StepInputs& inputs : of_rows) {
+  for (const FedRows& inputs : of_rows) {
     batch.row_angles.push_back(angles(inputs));
     if (batch.row_angles.size() > 1) batch.row_ids.push_back(upload<std::int64_t>(inputs.ids, place));
   }

@@ -97,7 +97,7 @@ void EagleDraft::backward(const EagleBatch& batch, const EagleTensors& w, const 
   const EagleGeometry& g = geometry_;
   const std::int64_t count = batch.row_count();
   const at::Tensor dx = rows("dx", count, g.hidden);
-  attention_.begin_backward(batch);
+  attention_.begin_backward();
   for (std::int64_t step = g.steps; step-- > 0;) {
     const Saved& saved = steps_[static_cast<std::size_t>(step)];
     ops_.rms_backward(saved.out, w.norm, dy.narrow(0, step * count, count), g.eps, step + 1 < g.steps, dx, dw.norm);

@@ -69,12 +69,18 @@ void cross_entropy(std::int64_t rows, std::int64_t width, const T* logits, const
   for (std::int64_t r = 0; r < rows; ++r) {
     const T* row = logits + r * width;
     const float top = largest(row, width);
-    const double total = in_pieces(width, [&](std::int64_t i) { return exp_of(load(row[i]) - top); });
-    const std::int64_t best = place_of(row, width, top);
+    double total = 0;  // in pieces: a float sum over a large vocabulary loses digits
+    for (std::int64_t first = 0; first < width; first += 1024) {
+      const std::int64_t end = std::min(width, first + 1024);
+      float sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (std::int64_t i = first; i < end; ++i) sum += exp_of(load(row[i]) - top);
+      total += sum;
+    }
     norm[2 * r] = top;
     norm[2 * r + 1] = static_cast<float>(1 / total);
     nll[r] = static_cast<float>(std::log(total)) + (top - load(row[labels[r]]));
-    argmax[r] = best;
+    argmax[r] = place_of(row, width, top);
   }
 }
 
@@ -100,14 +106,14 @@ void distill(const Distillation& d, T* logits, const T* teacher, float* loss, fl
     const T* wanted = teacher + from * d.width;
     const float top = largest(row, d.width), teacher_top = d.teacher_norm[2 * from];
     const float teacher_scale = d.teacher_norm[2 * from + 1], whole_scale = teacher_scale * d.mass[from];
-    const double total = in_pieces(d.width, [&](std::int64_t i) { return exp_of(load(row[i]) - top); });
+    const double total = in_pieces(d.width, [=](std::int64_t i) { return exp_of(load(row[i]) - top); });
     const float scale = static_cast<float>(1 / total), coefficient = d.coefficient[r];
     argmax[r] = place_of(row, d.width, top);
-    overlap[r] = static_cast<float>(in_pieces(d.width, [&](std::int64_t i) {
+    overlap[r] = static_cast<float>(in_pieces(d.width, [=](std::int64_t i) {
       return std::min(scale * exp_of(load(row[i]) - top), whole_scale * exp_of(load(wanted[i]) - teacher_top));
     }));
     // -sum p log q = log of the draft's total - sum p (logit - top), as the teacher's p sum to one.
-    loss[r] = static_cast<float>(std::log(total) - in_pieces(d.width, [&](std::int64_t i) {
+    loss[r] = static_cast<float>(std::log(total) - in_pieces(d.width, [=](std::int64_t i) {
                                    return teacher_scale * exp_of(load(wanted[i]) - teacher_top) * (load(row[i]) - top);
                                  }));
     for (std::int64_t i = 0; i < d.width; ++i) {

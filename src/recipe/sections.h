@@ -168,6 +168,7 @@ struct FlywheelSection {
   std::int64_t held_out_prompts = 16, eval_max_tokens = 64;
   std::optional<std::string> eval_prompts;  // more prompts to measure on, told separately
   double min_gain = 0.02;                   // of acceptance length, for a promotion
+  double min_speed = 0;                     // share of the served drafter's tokens a second, for a promotion
   std::int64_t rounds = 0, stop_after = 0;  // 0: for ever
   double deadline_s = 0;                    // 0: none
   std::int64_t keep_rounds = 2;

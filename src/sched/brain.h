@@ -107,6 +107,7 @@ class Brain {
   std::int32_t most_drafts(std::int32_t own) const;
   // Proposals that the pace would have the draft make; 0 without one.
   std::int32_t wished_of_model(const RequestState& state) const;
+  std::int32_t worth_verifying(const RequestState& state, const spec::Track& track, std::int32_t most) const;
   // What the request's next step verifies and asks for. False: it waits for its newest token first.
   bool prepare_drafts(RequestState& state);
   void prepare_first_proposal(RequestState& state, std::int32_t end);

@@ -58,16 +58,20 @@ std::int32_t Brain::most_drafts(std::int32_t own) const {
   return (asked > 0 ? std::min(asked, own) : own) - 1;
 }
 
+// What the pace thinks worth it; a request that measures drafts has all of them verified.
+std::int32_t Brain::worth_verifying(const RequestState& state, const spec::Track& track, std::int32_t most) const {
+  if (state.request.sampling.spec_full_blocks) return std::max(most, 0);
+  return pace_.choose(track, most, static_cast<std::int32_t>(running_.size()));
+}
+
 std::int32_t Brain::wished_of_model(const RequestState& state) const {
-  if (!drafts_by_model()) return 0;
-  return pace_.choose(state.track, most_drafts(draft_.block_size), static_cast<std::int32_t>(running_.size()));
+  return drafts_by_model() ? worth_verifying(state, state.track, most_drafts(draft_.block_size)) : 0;
 }
 
 bool Brain::prepare_drafts(RequestState& state) {
   state.propose = 0;
   const bool repeats = drafts_by_ngrams() && state.ngram_streak >= kNgramStreak;
-  const auto requests = static_cast<std::int32_t>(running_.size());
-  const std::int32_t repeated = repeats ? pace_.choose(state.ngram_track, most_drafts(kNgramBlock), requests) : 0;
+  const std::int32_t repeated = repeats ? worth_verifying(state, state.ngram_track, most_drafts(kNgramBlock)) : 0;
   const std::int32_t wished = wished_of_model(state);
   if (state.pending_samples > 0) return repeated == 0 && wished == 0;  // drafts continue a known token
   guess_.clear();
@@ -153,8 +157,8 @@ void Brain::judge_drafts(RequestState& state, const FlightRow& row, std::int32_t
   acceptance_.add(row.drafts, accepted);
   if (row.drafts > 0) {
     (state.drafts_repeat ? state.ngram_track : state.track).on_verified(row.drafts, accepted);
-    // What a new request may hope for: of the drafter that it will begin with.
-    if (state.drafts_repeat != drafts_by_model()) pace_.on_verified(row.drafts, accepted);
+    // What a new request may hope for: of the drafter that it will begin with, and not of one that is only measured.
+    if (state.drafts_repeat != drafts_by_model() && !state.request.sampling.spec_full_blocks) pace_.on_verified(row.drafts, accepted);
     if (accepted == 0) state.ngram_streak = 0;
   } else {
     if (drafts_by_model()) state.track.on_plain_step();

@@ -80,6 +80,7 @@ void read_common_sampling(FieldReader& fields, const ModelContext& context, cons
   fields.boolean("ignore_eos", &sampling.ignore_eos);
   fields.boolean("skip_special_tokens", &sampling.skip_special_tokens);
   fields.boolean("no_stop_trim", &sampling.no_stop_trim);
+  fields.boolean("spec_full_blocks", &sampling.spec_full_blocks);
   read_stop(fields, context, sampling.stop);
   read_stop_ids(fields, context, sampling.stop_token_ids);
   read_logit_bias(fields, context, sampling.logit_bias);

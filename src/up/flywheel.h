@@ -38,6 +38,11 @@ struct Candidate {
   Measured held_out, extra;  // on the held-out prompts; on the recipe's own
 };
 
+// Which is to be promoted over `served`: the one with the longest accepted runs of those that win promote.min_gain and are
+// no slower than promote.min_speed of it allows; null: none.
+const Candidate* best_of(const std::vector<Candidate>& candidates, const Candidate& served,
+                         const recipe::FlywheelSection& rules);
+
 class Flywheel {
  public:
   struct Setup {
@@ -100,6 +105,7 @@ class Flywheel {
   std::vector<std::vector<std::int32_t>> held_out_;
   const std::int64_t started_us_;
   std::int64_t round_started_us_ = 0, trained_us_ = 0;
+  std::int64_t waits_in_ = 0;  // the round of which it was said that samples are awaited
 };
 
 }  // namespace levada::up

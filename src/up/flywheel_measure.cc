@@ -30,6 +30,18 @@ std::string text_of(const Measured& measured) {
 
 }  // namespace
 
+const Candidate* best_of(const std::vector<Candidate>& candidates, const Candidate& served,
+                         const recipe::FlywheelSection& rules) {
+  const Candidate* best = nullptr;
+  for (const Candidate& candidate : candidates) {
+    const Measured& got = candidate.held_out;
+    if (got.accept_length <= served.held_out.accept_length + rules.min_gain) continue;
+    if (got.tokens_per_s < served.held_out.tokens_per_s * rules.min_speed) continue;
+    if (best == nullptr || got.accept_length > best->held_out.accept_length) best = &candidate;
+  }
+  return best;
+}
+
 Result<Measured> Flywheel::measure(const std::vector<std::vector<std::int32_t>>& prompts) {
   Measured measured;
   std::vector<double> lengths;
@@ -72,15 +84,15 @@ Status Flywheel::measure_served(Candidate& candidate) {
 }
 
 Status Flywheel::promote(const std::vector<Candidate>& candidates) {
-  const Candidate* best = nullptr;
-  for (const Candidate& candidate : candidates) {
-    if (best == nullptr || candidate.held_out.accept_length > best->held_out.accept_length) best = &candidate;
-  }
-  const double needed = state_.served.held_out.accept_length + setup_.recipe.flywheel->min_gain;
-  const bool promoted = best != nullptr && best->held_out.accept_length > needed;
+  const Candidate* best = best_of(candidates, state_.served, *setup_.recipe.flywheel);
+  const bool promoted = best != nullptr;
   const std::vector<LiveSample> trained = read_samples(round_folder(state_.round) / "train.jsonl");
+  std::string told = promoted ? best->id + ", " + text_of(best->held_out) : "";
+  for (const Candidate& candidate : candidates) {
+    if (!promoted) told += (told.empty() ? "" : "; ") + candidate.id + ", " + text_of(candidate.held_out);
+  }
   say((promoted ? "promoted " : "not promoted: ") +
-      (best != nullptr ? best->id + ", " + text_of(best->held_out) : "nothing") +
+      told +
       " (in service: " + text_of(state_.served.held_out) + "; n-grams: " + text_of(state_.ngram.held_out) + ")");
   LEVADA_RETURN_IF_ERROR(append_history(candidates, promoted ? best->id : "", std::ssize(trained)));
   // The old one takes over first, so that the server's way back leads to it and not to a draft that was only measured.

@@ -71,6 +71,8 @@ class RandomDraft final : public DraftSource, public DraftOpener {
   }
   const DraftConfig& config() const override { return config_; }
   bool wide() const override { return false; }
+  bool has(DraftWeight) const override { return false; }
+  const std::vector<std::int32_t>& draft_ids() const override { return ids_; }
   void read(DraftWeight weight, std::int64_t layer, std::int64_t first, std::int64_t count, DType dtype,
             void* out) const override {
     const std::int64_t columns = weight == DraftWeight::kFc ? 5 * 576 : weight == DraftWeight::kDown ? 1536 : 576;
@@ -83,6 +85,7 @@ class RandomDraft final : public DraftSource, public DraftOpener {
 
  private:
   const DraftConfig config_ = draft_config();
+  const std::vector<std::int32_t> ids_;
 };
 
 class CudaStepTimes : public testing::Test {

@@ -233,8 +233,10 @@ void describe(OptionTable& table, const std::string& path, FlywheelSection& sect
   table.begin_section(path + ".promote");
   table.add("min_gain", &section.min_gain, "acceptance length that a draft must win over the one in service")
       .range(0, 100);
-  table.add("min_speed", &section.min_speed,
-            "tokens a second that it must reach with all its drafts verified, as a share of those of the one in service; 0: any")
+  table
+      .add("min_speed", &section.min_speed,
+           "tokens a second that it must reach with all its drafts verified, as a share of those of the one in "
+           "service; 0: any")
       .range(0, 100);
   table.begin_section(path + ".synthesize");
   table.add("questions", &section.questions, "that the target asks itself when too few samples are new").range(1, 1e8);

@@ -158,7 +158,8 @@ void Brain::judge_drafts(RequestState& state, const FlightRow& row, std::int32_t
   if (row.drafts > 0) {
     (state.drafts_repeat ? state.ngram_track : state.track).on_verified(row.drafts, accepted);
     // What a new request may hope for: of the drafter that it will begin with, and not of one that is only measured.
-    if (state.drafts_repeat != drafts_by_model() && !state.request.sampling.spec_full_blocks) pace_.on_verified(row.drafts, accepted);
+    if (state.drafts_repeat != drafts_by_model() && !state.request.sampling.spec_full_blocks)
+      pace_.on_verified(row.drafts, accepted);
     if (accepted == 0) state.ngram_streak = 0;
   } else {
     if (drafts_by_model()) state.track.on_plain_step();

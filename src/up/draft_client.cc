@@ -82,7 +82,9 @@ Result<ServedDrafts> DraftClient::roll_back() { return drafts("POST", "/drafts/r
 Result<ServedDrafts> DraftClient::list() { return drafts("GET", "/drafts"); }
 
 Result<DraftedAnswer> DraftClient::answer(const std::vector<std::int32_t>& prompt, std::int64_t max_tokens) {
-  const Json body = {{"input_ids", prompt}, {"sampling_params", {{"temperature", 0}, {"max_new_tokens", max_tokens}, {"spec_full_blocks", true}}}};
+  const Json body = {
+      {"input_ids", prompt},
+      {"sampling_params", {{"temperature", 0}, {"max_new_tokens", max_tokens}, {"spec_full_blocks", true}}}};
   LEVADA_ASSIGN_OR_RETURN(const std::string text, ask("POST", "/generate", body.dump()));
   try {
     const Json meta = Json::parse(text).at("meta_info");

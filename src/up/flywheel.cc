@@ -269,7 +269,8 @@ Status Flywheel::one_round() {
   if (!ready) {
     if (!setup_.synthesize.empty()) return synthesize();
     if (std::exchange(waits_in_, state_.round) != state_.round) {
-      say("waits until " + std::to_string(setup_.recipe.flywheel->min_samples) + " conversations are new: ask the server at " +
+      say("waits until " + std::to_string(setup_.recipe.flywheel->min_samples) +
+          " conversations are new: ask the server at " +
           "http://127.0.0.1:" + std::to_string(setup_.recipe.managed_local.capture_servers.front().port) +
           ", or let the target ask itself (flywheel.synthesize)");
     }

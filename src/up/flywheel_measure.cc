@@ -91,9 +91,8 @@ Status Flywheel::promote(const std::vector<Candidate>& candidates) {
   for (const Candidate& candidate : candidates) {
     if (!promoted) told += (told.empty() ? "" : "; ") + candidate.id + ", " + text_of(candidate.held_out);
   }
-  say((promoted ? "promoted " : "not promoted: ") +
-      told +
-      " (in service: " + text_of(state_.served.held_out) + "; n-grams: " + text_of(state_.ngram.held_out) + ")");
+  say((promoted ? "promoted " : "not promoted: ") + told + " (in service: " + text_of(state_.served.held_out) +
+      "; n-grams: " + text_of(state_.ngram.held_out) + ")");
   LEVADA_RETURN_IF_ERROR(append_history(candidates, promoted ? best->id : "", std::ssize(trained)));
   // The old one takes over first, so that the server's way back leads to it and not to a draft that was only measured.
   LEVADA_RETURN_IF_ERROR(restore_service());

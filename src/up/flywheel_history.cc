@@ -2,7 +2,13 @@
 
 #include <cstdio>
 #include <deque>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <string_view>
+
+#include "base/durable_file.h"
 
 namespace levada::up {
 namespace {
@@ -52,6 +58,19 @@ std::string history_text(std::istream& lines, std::size_t most) {
   std::string text = "tokens a step in service, on prompts held out:\n";
   for (const std::string& line : newest) text += line;
   return text;
+}
+
+Status shorten_history(const std::filesystem::path& file, std::uintmax_t most_bytes) {
+  std::error_code none;
+  const std::uintmax_t bytes = std::filesystem::file_size(file, none);
+  if (none || bytes <= most_bytes) return {};
+  std::ifstream in(file, std::ios::binary);
+  in.seekg(static_cast<std::streamoff>(bytes / 2));
+  std::string text;
+  std::getline(in, text);  // the rest of a line that goes
+  text.assign(std::istreambuf_iterator<char>(in), {});
+  const std::string_view whole = text;
+  return replace_file(file, std::span(&whole, 1));
 }
 
 }  // namespace levada::up

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <sstream>
+
+#include "support/temporary_folder.h"
 
 namespace levada::up {
 namespace {
@@ -36,6 +39,23 @@ TEST(FlywheelHistory, ALineThatWasCutOffIsPassedOver) {
   EXPECT_EQ(history_text(lines, 5).find("round 2"), std::string::npos);
   std::istringstream nothing("not json\n[1]\n");
   EXPECT_EQ(history_text(nothing, 5), "");
+}
+
+TEST(FlywheelHistory, AFileThatHasGrownLongKeepsItsNewerHalfInWholeLines) {
+  const test::TemporaryFolder folder;
+  const std::filesystem::path file = folder.path() / "flywheel.jsonl";
+  EXPECT_TRUE(shorten_history(file, 100).ok()) << "there is none yet";
+  std::string text;
+  for (int number = 100; number < 200; ++number) text += round(number, "null");
+  std::ofstream(file) << text;
+  ASSERT_TRUE(shorten_history(file, text.size()).ok());
+  EXPECT_EQ(std::filesystem::file_size(file), text.size());
+  ASSERT_TRUE(shorten_history(file, text.size() - 1).ok());
+  std::ifstream lines(file);
+  const std::string kept = history_text(lines, 1000);
+  EXPECT_EQ(kept.find("round 150"), std::string::npos) << "cut in two, so it goes";
+  EXPECT_NE(kept.find("round 151"), std::string::npos);
+  EXPECT_NE(kept.find("round 199"), std::string::npos);
 }
 
 }  // namespace

@@ -7,12 +7,15 @@
 #include <utility>
 
 #include "up/flywheel.h"
+#include "up/flywheel_history.h"
 
 namespace levada::up {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
+
+constexpr std::uintmax_t kMostHistoryBytes = 4 << 20;  // some thousand rounds
 
 Json json_of(const Measured& measured) {
   return {{"prompts", measured.prompts},
@@ -130,9 +133,11 @@ Status Flywheel::append_history(const std::vector<Candidate>& candidates, const 
   line["ngram"] = line_of(state_.ngram);
   for (const Candidate& candidate : candidates) line["drafts"][candidate.id] = line_of(candidate);
   line["promoted"] = promoted.empty() ? Json() : Json(promoted);
-  std::ofstream out(folder_ / "flywheel.jsonl", std::ios::binary | std::ios::app);
+  const fs::path file = folder_ / "flywheel.jsonl";
+  LEVADA_RETURN_IF_ERROR(shorten_history(file, kMostHistoryBytes));
+  std::ofstream out(file, std::ios::binary | std::ios::app);
   out << line.dump() + "\n";
-  return out.flush() ? Status() : unavailable("cannot write " + (folder_ / "flywheel.jsonl").string());
+  return out.flush() ? Status() : unavailable("cannot write " + file.string());
 }
 
 void Flywheel::forget_old() const {

@@ -67,9 +67,24 @@ std::string trainer_row(const TrainerState& trainer, std::int64_t total, std::si
   return line + (trainer.checkpoint.empty() ? std::string("-") : trainer.checkpoint) + "\n";
 }
 
+// A flywheel has no trainers of its own: its rounds are runs of theirs, and its history tells what came of them.
+std::string flywheel_table(const RunState& state) {
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.0f s", state.seconds);
+  std::string table = "flywheel " + state.run_id() + ", " + seconds + "\n";
+  for (const RoleState& role : state.roles()) {
+    const std::string again = role.restarts > 0 ? ", started again " + text(role.restarts) + " times" : "";
+    table += row(role.label.c_str(), role.state + again);
+  }
+  if (!state.producer_says().empty()) table += row("now", state.producer_says());
+  if (!state.failure.empty()) table += row("result", "failed: " + state.failure);
+  return table;
+}
+
 }  // namespace
 
 std::string gate_table(const RunState& state) {
+  if (state.trainers().empty()) return flywheel_table(state);
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.1f s", state.seconds);
   const std::int64_t recaptures = state.counter("recapture_count");

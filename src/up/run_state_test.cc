@@ -105,6 +105,20 @@ TEST(RunState, TheTableSaysHowLongCapturesTookAndWhatHeldThemBack) {
   EXPECT_THAT(table, HasSubstr("2 samples that could not be captured"));
 }
 
+TEST(RunState, AFlywheelsTableSaysHowItsRolesStandAndWhatItDoes) {
+  RunState state("wheel", 0, {});
+  state.add_role("server-0", recipe::RoleKind::kService);
+  state.add_role("flywheel", recipe::RoleKind::kProducer);
+  state.set_role("server-0", "ready");
+  state.count_restart("server-0");
+  state.apply("flywheel", StateEvent{"round 3: training on 320 samples"});
+  const std::string table = gate_table(state);
+  EXPECT_THAT(table, HasSubstr("flywheel wheel"));
+  EXPECT_THAT(table, HasSubstr("ready, started again 1 times"));
+  EXPECT_THAT(table, HasSubstr("round 3: training on 320 samples"));
+  EXPECT_THAT(table, testing::Not(HasSubstr("captures")));
+}
+
 TEST(RunState, TheStatusFileIsReadBack) {
   RunState state = good_run();
   state.phase = "training";

@@ -32,6 +32,7 @@ struct Supervisor::Role {
   std::int64_t restarts = 0;
   std::optional<int> code;  // of a role that ended for good
   bool ready = false;       // a service that answered
+  bool again = false;       // it was started again since and has not answered yet
 
   bool ended() const { return code.has_value(); }
   bool running() const { return child && child->running(); }
@@ -189,6 +190,7 @@ Supervisor::Verdict Supervisor::pump() {
       verdict = Verdict::kStop;
     }
   }
+  if (!going_down_) look_at_restarted();
   show();
   return signal_ != 0 ? Verdict::kStop : verdict;
 }
@@ -249,7 +251,20 @@ bool Supervisor::try_restart(Role& role, int code) {
   ++role.restarts;
   state_.count_restart(role.label());
   view_.say(role.label() + how_it_ended(code) + "; starting it again");
+  role.again = role.ready;
   return start(role).ok();
+}
+
+void Supervisor::look_at_restarted() {
+  if (now_s() < next_look_s_) return;
+  next_look_s_ = now_s() + kProbeEvery;
+  for (const auto& role : roles_) {
+    const std::string& url = role->command->health_url;
+    if (!role->again || !role->running() || (!url.empty() && !hooks_.healthy(url))) continue;
+    role->again = false;
+    state_.set_role(role->label(), "ready");
+    view_.say(role->label() + " is ready again");
+  }
 }
 
 // The first reason is the one that counts; what follows from it is not told as a second failure.

@@ -66,6 +66,8 @@ class Supervisor {
   Verdict judge_consumer(Role& role, int code);
   static std::string last_words(const Role& role, int code);
   bool try_restart(Role& role, int code);
+  // Services that were started again: which of them answer?
+  void look_at_restarted();
   void move_output();
   void fail(const std::string& why);
   Verdict check_patience();
@@ -84,6 +86,7 @@ class Supervisor {
   RunState& state_;
   std::vector<std::unique_ptr<Role>> roles_;
   const double started_s_;
+  double next_look_s_ = 0;
   std::optional<double> waiting_since_s_;  // for roles that have nothing left to do
   bool drain_asked_ = false;
   bool going_down_ = false;

@@ -248,6 +248,25 @@ TEST_F(SupervisorTest, ARoleKilledOutrightIsStartedAgainWhenTheRecipeAllowsIt) {
   EXPECT_EQ(state_.roles()[2].restarts, 1);
 }
 
+TEST_F(SupervisorTest, AServiceThatWasStartedAgainIsReadyOnceItAnswers) {
+  plan_.max_restarts = 1;
+  bool again = false;
+  hooks_.changed = [&](const RunState& state) {
+    const RoleState& service = state.roles()[0];
+    again = again || (service.restarts == 1 && service.state == "ready");
+    if (again) std::ofstream(folder_ / "seen");
+  };
+  add(RoleKind::kService, "server-0",
+      "if [ ! -e once ]; then touch once up; while [ ! -e b4.runs ]; do sleep 0.05; done; rm up; kill -9 $$; fi; "
+      "trap 'exit 0' TERM; sleep 0.3; touch up; while :; do sleep 0.05; done");
+  plan_.services.back().health_url = (folder_ / "up").string();
+  add(RoleKind::kConsumer, "b4",
+      "touch b4.runs; for i in $(seq 200); do [ -e seen ] && exit 0; sleep 0.05; done; exit 1");
+  add(RoleKind::kProducer, "producer", "true");
+  EXPECT_EQ(run(), 0);
+  EXPECT_TRUE(again);
+}
+
 TEST_F(SupervisorTest, WithoutExitWhenDoneServicesGoOnUntilASignal) {
   options_.exit_when_done = false;
   bool done = false;

@@ -277,7 +277,7 @@ Status Flywheel::one_round() {
     pause_.wait_us(kLookEveryUs);
     return {};
   }
-  round_started_us_ = clock_.now_us();
+  const std::int64_t started_us = clock_.now_us();
   const fs::path folder = round_folder(state_.round);
   // An earlier launcher of this round may still be taking itself down.
   while (is_held(folder / "control") && pause_.wait_us(kLookEveryUs)) {
@@ -294,9 +294,9 @@ Status Flywheel::one_round() {
       LEVADA_RETURN_IF_ERROR(save_state());
       return unavailable("its run ended with " + std::to_string(*code) + "; see " + (folder / "up.log").string());
     }
-    LEVADA_RETURN_IF_ERROR(write_whole(folder / "trained", "1\n"));
+    const double seconds = static_cast<double>(clock_.now_us() - started_us) / 1e6;
+    LEVADA_RETURN_IF_ERROR(write_whole(folder / "trained", std::to_string(seconds) + "\n"));
   }
-  trained_us_ = clock_.now_us();
   return finish_round();
 }
 
@@ -315,6 +315,7 @@ std::vector<Candidate> Flywheel::collect_drafts() const {
 
 // Prompts are the same from round to round and answers greedy, so the draft in service and the n-grams are measured once.
 Status Flywheel::finish_round() {
+  measuring_since_us_ = clock_.now_us();
   std::vector<Candidate> candidates = collect_drafts();
   say("measuring " + std::to_string(candidates.size()) + " drafts on " + std::to_string(held_out_.size()) + " prompts");
   for (Candidate& candidate : candidates) LEVADA_RETURN_IF_ERROR(measure_served(candidate));

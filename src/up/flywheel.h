@@ -104,7 +104,7 @@ class Flywheel {
   State state_;
   std::vector<std::vector<std::int32_t>> held_out_;
   const std::int64_t started_us_;
-  std::int64_t round_started_us_ = 0, trained_us_ = 0;
+  std::int64_t measuring_since_us_ = 0;
   std::int64_t waits_in_ = 0;  // the round of which it was said that samples are awaited
 };
 

@@ -123,12 +123,11 @@ Status Flywheel::append_history(const std::vector<Candidate>& candidates, const 
     if (candidate.extra.prompts > 0) json["eval_prompts"] = json_of(candidate.extra);
     return json;
   };
-  Json line = {{"round", state_.round},
-               {"unix_s", setup_.unix_s()},
-               {"samples", samples},
-               {"samples_seen", state_.samples_seen + samples},
-               {"train_s", seconds(trained_us_ - round_started_us_)},
-               {"measure_s", seconds(clock_.now_us() - trained_us_)}};
+  double train_s = 0;  // of the launcher that brought the round to its end
+  std::ifstream(round_folder(state_.round) / "trained") >> train_s;
+  Json line = {{"round", state_.round}, {"unix_s", setup_.unix_s()},
+               {"samples", samples},    {"samples_seen", state_.samples_seen + samples},
+               {"train_s", train_s},    {"measure_s", seconds(clock_.now_us() - measuring_since_us_)}};
   line["before"] = line_of(state_.served);
   line["ngram"] = line_of(state_.ngram);
   for (const Candidate& candidate : candidates) line["drafts"][candidate.id] = line_of(candidate);

@@ -45,13 +45,14 @@ def main():
             mean = [sum(l for _, l in fresh[i - WINDOW:i]) / WINDOW for i in range(WINDOW, len(fresh))]
             axes.plot([c for c, _ in fresh[WINDOW:]], mean, color="#7a8ba6", lw=1.2, label="training, samples not yet trained on")
         shown = entry["samples_seen"]
-        for name, draft in entry["drafts"].items():
-            for key, mark, colour, who in (("", "o", "#1b6e3c", "held-out self-made prompts"),
+        for (name, draft), shade in zip(entry["drafts"].items(), (1.0, 0.45)):
+            for key, mark, colour, who in (("", "o", "#1b6e3c", "held-out prompts"),
                                            ("eval_prompts", "s", "#b3541e", "ordinary prompts")):
                 values = draft if not key else draft.get(key)
                 if values:
                     label = f"{name} in service, {who}" if before == 0 else None
-                    axes.errorbar(shown, values["accept_length"], yerr=values["ci95"], fmt=mark, color=colour, capsize=3, label=label)
+                    axes.errorbar(shown, values["accept_length"], yerr=values["ci95"], fmt=mark, color=colour, alpha=shade,
+                                  capsize=3, label=label)
     ngram = rounds[0]["ngram"]
     axes.axhline(ngram["accept_length"], ls="--", lw=1, color="#1b6e3c", label="n-grams, held-out")
     if "eval_prompts" in ngram:

@@ -39,7 +39,8 @@ struct SamplingParams {
   std::vector<std::string> stop;  // never empty strings
   bool skip_special_tokens = true;
   bool no_stop_trim = false;  // keep the matched stop string in the text
-  bool spec_full_blocks = false;  // every step verifies all drafts that there are, whatever the pace says: to measure them
+  bool spec_full_blocks =
+      false;  // every step verifies all drafts that there are, whatever the pace says: to measure them
 
   bool greedy() const { return temperature == 0.0f || top_k == 1; }
   bool penalised() const { return frequency_penalty != 0.0f || presence_penalty != 0.0f || repetition_penalty != 1.0f; }

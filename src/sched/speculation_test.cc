@@ -233,6 +233,19 @@ TEST(Speculation, AStepVerifiesNoMoreThanTheExecutorTakes) {
     EXPECT_EQ(bench.answers[id].ids, plain_answer(Bench::greedy(1, prompt(10, static_cast<Token>(id * 20)), 30)).ids);
 }
 
+TEST(Speculation, ARequestThatMeasuresHasAllDraftsVerifiedWhateverThePaceSays) {
+  for (const bool full : {false, true}) {
+    SpeculatingBench bench({.options = Options()}, 8);  // adaptive: where nothing is known the first blocks are small
+    core::Request request = Bench::greedy(1, prompt(20), 60);
+    request.sampling.spec_full_blocks = full;
+    bench.submit(std::move(request));
+    EXPECT_EQ(bench.step().propose == 7, full);
+    EXPECT_EQ(bench.step().drafts == 7, full);
+    bench.run_until_idle();
+    EXPECT_EQ(bench.answers[1].ids, plain_answer(Bench::greedy(1, prompt(20), 60)).ids);
+  }
+}
+
 TEST(Speculation, OneThatDoesNotSpeculateSharesTheSteps) {
   SpeculatingBench bench;
   bench.submit(1, prompt(10), 40);

@@ -74,12 +74,12 @@ void Feed::run_fetching() {
     switch (fetch_step(options_.acquire_wait_ms)) {
       case Fetch::kFetched: break;
       case Fetch::kWaiting: break;
+      case Fetch::kEnded:  // until confirm() goes back to an earlier position
       case Fetch::kFull: {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return room_locked() > 0 || pause_.stopped() || !failure_.ok(); });
         break;
       }
-      case Fetch::kEnded:
       case Fetch::kFailed: return;
     }
   }
